@@ -19,7 +19,6 @@ from engine.core.plan import (
     Runner,
     SampledToken,
     StepPlan,
-    StepResult,
     Text,
     TextStream,
     sampled_chunks,
@@ -54,10 +53,19 @@ class StepOutput:
 class Engine:
     """Scheduler, runner and text put together. Not thread-safe."""
 
-    def __init__(self, config: EngineConfig, runner: Runner, text: Text, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        runner: Runner,
+        text: Text,
+        clock: Clock,
+        *,
+        num_steps: int = 0,
+    ) -> None:
+        """`num_steps` counts on from an engine before this one, so that step numbers only rise."""
         self.config = config
         self.scheduler = Scheduler(config)
-        self.num_steps = 0
+        self.num_steps = num_steps
         self._runner = runner
         self._text = text
         self._clock = clock
@@ -110,7 +118,6 @@ class Engine:
         )
         record = self._record(
             plan,
-            result,
             start=start,
             duration=end - start,
             model_seconds=model_seconds,
@@ -175,7 +182,6 @@ class Engine:
     def _record(
         self,
         plan: StepPlan,
-        result: StepResult,
         *,
         start: float,
         duration: float,
@@ -202,13 +208,12 @@ class Engine:
             used_blocks=pool.num_used,
             evictable_blocks=pool.num_evictable,
             free_blocks=pool.num_free,
+            num_sampled=sum(chunk.samples for chunk in plan.chunks),
             rows=rows,
             admitted=tuple(request.number for request in plan.admitted),
             preempted=tuple(request.number for request in plan.preempted),
             finished=finished,
             displaced=pool.take_displaced(),
-            flops=result.flops,
-            bytes_moved=result.bytes_moved,
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 _HASH_BYTES = 16
 
@@ -35,6 +36,17 @@ def block_hash(parent: bytes, token_ids: Sequence[int]) -> bytes:
     digest = blake2b(parent, digest_size=_HASH_BYTES, person=b"kv-block")
     digest.update(b"".join(token.to_bytes(8, "little") for token in token_ids))
     return digest.digest()
+
+
+class PoolView(NamedTuple):
+    """Every block at one moment, by id: references and last owner; and the evictable ones.
+
+    The owner is the number of the request that took the block last, 0 for a free block.
+    """
+
+    references: tuple[int, ...]
+    owners: tuple[int, ...]
+    evictable: tuple[int, ...]
 
 
 class BlockPool:
@@ -167,12 +179,9 @@ class BlockPool:
         self._cached.clear()
         self._hashes = [None] * self.num_blocks
 
-    def states(self) -> list[tuple[int, int, bool]]:
-        """(references, owner, cached) of every block, by id: what the block map draws."""
-        return [
-            (self._references[block], self._owners[block], self._hashes[block] is not None)
-            for block in range(self.num_blocks)
-        ]
+    def view(self) -> PoolView:
+        """A frozen copy of every block's state."""
+        return PoolView(tuple(self._references), tuple(self._owners), tuple(self._evictable))
 
     def check(self, block_tables: Iterable[Sequence[int]]) -> None:
         """Raise AssertionError unless the pool agrees with itself and with all block tables."""

@@ -57,14 +57,9 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One sampled token for each chunk with `samples`, in the order of the plan's chunks.
-
-    `flops` and `bytes_moved` are the runner's count of the work in the step (None: not known).
-    """
+    """One sampled token for each chunk with `samples`, in the order of the plan's chunks."""
 
     tokens: tuple[SampledToken, ...]
-    flops: float | None = None
-    bytes_moved: float | None = None
 
 
 class Runner(Protocol):

@@ -4,9 +4,11 @@ read. They hold numbers and times, never a prompt, an output or an error's text 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.core.kv_blocks import BlockPool, PoolView
 from engine.core.request import (
     ChunkTime,
     FinishReason,
@@ -33,9 +35,9 @@ class StepRecord:
     computed.
 
     `duration` runs from planning to the committed result; `model_seconds` is the part spent in the
-    runner, so the difference is bookkeeping. `admitted`, `preempted`, `finished` and `displaced`
-    hold request numbers; the displaced ones lost cached blocks to another request. `flops` and
-    `bytes_moved` are None where the runner does not count them.
+    runner, so the difference is bookkeeping. `num_sampled` counts the rows that went through the
+    vocabulary head. `admitted`, `preempted`, `finished` and `displaced`
+    hold request numbers; the displaced ones lost cached blocks to another request.
     """
 
     number: int
@@ -50,13 +52,12 @@ class StepRecord:
     used_blocks: int
     evictable_blocks: int
     free_blocks: int
+    num_sampled: int
     rows: tuple[StepRow, ...]
     admitted: tuple[int, ...] = ()
     preempted: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
     displaced: tuple[int, ...] = ()
-    flops: float | None = None
-    bytes_moved: float | None = None
 
     @property
     def end(self) -> float:
@@ -114,6 +115,36 @@ class RequestRecord:
     def last_token_delivered(self) -> float | None:
         """When the reader took the newest token so far."""
         return self.token_delivered[-1] if self.token_delivered else None
+
+
+class HeldBlocks(NamedTuple):
+    """One running request's blocks: its table, its computed positions, and how many were reused."""
+
+    request: int
+    block_table: tuple[int, ...]
+    num_computed_tokens: int
+    num_cached_blocks: int
+
+
+class PoolRecord(NamedTuple):
+    """The KV pool between two steps: every block's state and who holds which."""
+
+    pool: PoolView
+    held: tuple[HeldBlocks, ...]
+
+
+def record_pool(pool: BlockPool, running: Iterable[Request]) -> PoolRecord:
+    """Freeze the pool and the block tables; only between steps, on the engine's thread."""
+    held = (
+        HeldBlocks(
+            request.number,
+            tuple(request.block_table),
+            request.num_computed_tokens,
+            (request.num_cached_tokens or 0) // pool.block_size,
+        )
+        for request in running
+    )
+    return PoolRecord(pool.view(), tuple(held))
 
 
 def record_request(request: Request, *, complete: bool = False) -> RequestRecord:

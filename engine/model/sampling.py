@@ -1,0 +1,267 @@
+"""Turns a batch of logits into one token a row: penalties, filters, the draw and log-probabilities.
+
+A row's token depends on that row alone (its logits, parameters, seed and position), never on its
+neighbours, its place in the batch or a generator's state: that is what makes a seeded request give
+the same text alone, in a crowd and after a preemption. This module knows no request and no model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+from engine.core.plan import SampledToken
+from engine.core.request import SamplingParams
+
+NOT_FINITE = (
+    "The model's logits held NaN or infinity, so no token could be chosen. Try again; if it "
+    "happens again, serve the model in float32."
+)
+NOTHING_LEFT = (
+    "No token was left to choose from: every logit was minus infinity, or of an end token that "
+    "min_tokens rules out. Lower min_tokens."
+)
+
+# Sorting a whole vocabulary is the dearest part of top_p on a CPU, and the mass it asks for nearly
+# always lies in the first few hundred tokens. Up to 1/64 of a vocabulary torch.topk sorts only what
+# it returns.
+_TOP_P_CANDIDATES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRow:
+    """What one row of logits needs to become a token.
+
+    seed: the seed in effect (never None here); position: index of the output token to draw, 0 for
+    the first; the id sequences are read for penalties only; end_token_ids: ids that end the text.
+    """
+
+    params: SamplingParams
+    seed: int
+    position: int
+    prompt_token_ids: Sequence[int]
+    output_token_ids: Sequence[int]
+    end_token_ids: frozenset[int]
+
+    @property
+    def penalised(self) -> bool:
+        """Whether any of the three penalties is on."""
+        params = self.params
+        return params.repetition_penalty != 1.0 or self.counted
+
+    @property
+    def counted(self) -> bool:
+        """Whether a penalty depends on how often a token was written."""
+        return self.params.presence_penalty != 0.0 or self.params.frequency_penalty != 0.0
+
+    @property
+    def masks_end(self) -> bool:
+        """Whether end tokens are ruled out at this position."""
+        params = self.params
+        return self.position < params.min_tokens and not params.ignore_eos
+
+
+def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
+    """Choose one token for each row of `logits` [num_rows, vocab_size] (any float dtype or device).
+
+    In this order, as transformers' `generate` does: repetition penalty over prompt and output;
+    frequency and presence penalties over the output (as OpenAI and vLLM define them); end tokens
+    masked while `position < min_tokens`, unless `ignore_eos`; temperature; top_k (every token as
+    likely as the k-th stays); top_p (the smallest set that reaches the mass, of equals the lowest
+    ids first); min_p. Temperature 0 takes the largest score, of equals the lowest id.
+
+    Log-probabilities are those of the model itself: log_softmax of the logits as they came. Minus
+    infinity is a legal logit; a row with NaN or plus infinity, or with nothing left to choose, gets
+    a `SampledToken` with `error` and leaves the other rows alone.
+
+    Raises ValueError when the number of rows and the shape of the logits disagree.
+    """
+    if logits.ndim != 2 or logits.shape[0] != len(rows):
+        raise ValueError(f"{len(rows)} rows were given for logits of shape {tuple(logits.shape)}.")
+    if not rows:
+        return []
+    raw = logits.detach().float()
+    scores = _adjust(raw, rows)
+    chosen = scores.argmax(dim=-1)
+    peaks = scores.gather(1, chosen[:, None]).squeeze(1)
+    raw_peaks = peaks if scores is raw else raw.amax(dim=-1)
+    drawn = [i for i, row in enumerate(rows) if not row.params.greedy]
+    if drawn:
+        index = torch.tensor(drawn, device=raw.device)
+        chosen[index] = _draw(scores[index], [rows[i] for i in drawn])
+    # One copy to the host for the whole batch; float64 holds every token id exactly.
+    host = torch.stack([chosen.double(), raw_peaks.double(), peaks.double()]).tolist()
+    tokens = [_token(*column) for column in zip(*host, strict=True)]
+    _add_logprobs(tokens, raw, chosen, rows)
+    return tokens
+
+
+def uniform(seed: int, position: int) -> float:
+    """The number in [0, 1) that decides output token `position` of a request with this seed."""
+    key = seed.to_bytes(16, "little", signed=True) + position.to_bytes(8, "little")
+    digest = blake2b(key, digest_size=8, person=b"sample").digest()
+    # 52 bits, so that the product with a float64 total stays strictly below the total.
+    return (int.from_bytes(digest, "little") >> 12) / 2**52
+
+
+def _token(token_id: float, raw_peak: float, peak: float) -> SampledToken:
+    if raw_peak != raw_peak or raw_peak == float("inf"):
+        return SampledToken(error=NOT_FINITE)
+    if peak == float("-inf"):
+        return SampledToken(error=NOTHING_LEFT)
+    return SampledToken(token_id=int(token_id))
+
+
+def _adjust(raw: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
+    """Scores [num_rows, vocab_size] with penalties and end-token mask; `raw` if neither is on."""
+    if not any(row.penalised or row.masks_end for row in rows):
+        return raw
+    scores = raw.clone()
+    for row, row_scores in zip(rows, scores, strict=True):
+        if row.penalised:
+            _penalise(row_scores, row)
+        if row.masks_end:
+            row_scores[_ids(row_scores, row.end_token_ids)] = float("-inf")
+    return scores
+
+
+def _penalise(scores: Tensor, row: SamplingRow) -> None:
+    """Apply the row's penalties to its scores [vocab_size] in place."""
+    params = row.params
+    if params.repetition_penalty != 1.0:
+        seen = _ids(scores, {*row.prompt_token_ids, *row.output_token_ids})
+        values = scores[seen]
+        # A penalty below the smallest float32 would turn 0 into NaN, and a small one may overflow a
+        # good logit, which then simply stays the largest.
+        limits = torch.finfo(scores.dtype)
+        penalty = max(params.repetition_penalty, limits.tiny)
+        values = torch.where(values < 0, values * penalty, values / penalty)
+        scores[seen] = values.clamp(max=limits.max)
+    if row.counted:
+        counts = Counter(_known(scores, row.output_token_ids))
+        written = _ids(scores, counts)
+        times = torch.tensor(list(counts.values()), device=scores.device)
+        scores[written] -= params.frequency_penalty * times + params.presence_penalty
+
+
+def _ids(scores: Tensor, token_ids: Iterable[int]) -> Tensor:
+    """The known ids as an index into the last dimension of the scores."""
+    return torch.tensor(_known(scores, token_ids), dtype=torch.long, device=scores.device)
+
+
+def _known(scores: Tensor, token_ids: Iterable[int]) -> list[int]:
+    """The ids that have a logit: a tokenizer may hold more tokens than the model writes."""
+    return [token_id for token_id in token_ids if token_id < scores.shape[-1]]
+
+
+def _draw(scores: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
+    """Token ids [num_rows] drawn from the filtered distribution of scores [num_rows, vocab_size].
+
+    Inverse CDF in token id order, in float64: the token is the first whose cumulative weight
+    exceeds the row's uniform number times the total.
+    """
+    params = [row.params for row in rows]
+    temperature = _column(scores, [p.temperature for p in params])
+    # Relative to the largest score, so that the smallest temperature can't overflow.
+    relative = (scores - scores.amax(dim=-1, keepdim=True)).double()
+    weights = relative.div_(temperature).exp_()
+    _filter_top_k(weights, scores, params)
+    _filter_top_p(weights, params)
+    if any(p.min_p > 0.0 for p in params):
+        # The likeliest token has weight 1, so its share of probability cancels out.
+        weights.masked_fill_(weights < _column(scores, [p.min_p for p in params]), 0.0)
+    cumulative = weights.cumsum(dim=-1)
+    numbers = _column(scores, [uniform(row.seed, row.position) for row in rows])
+    chosen = torch.searchsorted(cumulative, numbers * cumulative[:, -1:], right=True)
+    # Only a row of NaN runs past the end; it becomes an error, but needs a legal index till then.
+    return chosen.squeeze(1).clamp_(max=scores.shape[-1] - 1)
+
+
+def _filter_top_k(weights: Tensor, scores: Tensor, params: Sequence[SamplingParams]) -> None:
+    """Zero the weights of tokens less likely than the k-th, in place."""
+    vocab_size = scores.shape[-1]
+    limits = [p.top_k if 0 < p.top_k < vocab_size else 0 for p in params]
+    if not any(limits):
+        return
+    limited = torch.tensor([i for i, limit in enumerate(limits) if limit], device=scores.device)
+    last = torch.tensor([limit - 1 for limit in limits if limit], device=scores.device)
+    largest = scores[limited].topk(max(limits), dim=-1).values
+    floor = torch.full_like(scores[:, :1], float("-inf"))
+    floor[limited] = largest.gather(1, last[:, None])
+    weights.masked_fill_(scores < floor, 0.0)
+
+
+def _filter_top_p(weights: Tensor, params: Sequence[SamplingParams]) -> None:
+    """Zero the weights outside the smallest set that reaches top_p of the mass, in place."""
+    limited = [i for i, p in enumerate(params) if p.top_p < 1.0]
+    if not limited:
+        return
+    index = torch.tensor(limited, device=weights.device)
+    kept = weights[index]
+    shares = _column(weights, [params[i].top_p for i in limited])
+    wanted = shares * kept.cumsum(dim=-1)[:, -1:]
+    likeliest = kept.topk(min(_TOP_P_CANDIDATES, kept.shape[-1]), dim=-1).values
+    cutoff, room, crowded = _nucleus(likeliest, wanted)
+    short = (likeliest.cumsum(dim=-1)[:, -1:] < wanted).squeeze(1).nonzero().squeeze(1)
+    if len(short):
+        ordered = kept[short].sort(dim=-1, descending=True).values
+        cutoff[short], room[short], crowded[short] = _nucleus(ordered, wanted[short])
+    floor = torch.zeros_like(weights[:, :1])
+    floor[index] = cutoff
+    weights.masked_fill_(weights < floor, 0.0)
+    tied = crowded.squeeze(1).nonzero().squeeze(1)
+    if len(tied):
+        ties = kept[tied] == cutoff[tied]
+        surplus = ties & (ties.cumsum(dim=-1) > room[tied])
+        weights[index[tied]] = weights[index[tied]].masked_fill(surplus, 0.0)
+
+
+def _nucleus(ordered: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Smallest weight kept, how many of that weight, and whether there may be more: [num_rows, 1].
+
+    ordered: the largest weights in falling order [num_rows, num_candidates]; wanted: mass to reach
+    [num_rows, 1]. A token stays while the mass of the likelier ones is below the mass wanted.
+    """
+    before = ordered.cumsum(dim=-1) - ordered
+    size = (before < wanted).sum(dim=-1, keepdim=True).clamp_(min=1)
+    cutoff = ordered.gather(1, size - 1)
+    room = size - (ordered > cutoff).sum(dim=-1, keepdim=True)
+    after = ordered.gather(1, size.clamp(max=ordered.shape[-1] - 1))
+    return cutoff, room, after == cutoff
+
+
+def _column(like: Tensor, values: Sequence[float]) -> Tensor:
+    """One float64 a row, [num_rows, 1], on the device of `like`."""
+    return torch.tensor(values, dtype=torch.float64, device=like.device)[:, None]
+
+
+def _add_logprobs(
+    tokens: list[SampledToken], raw: Tensor, chosen: Tensor, rows: Sequence[SamplingRow]
+) -> None:
+    """Replace the tokens whose rows ask for log-probabilities by ones that carry them."""
+    asked = [
+        i for i, row in enumerate(rows) if row.params.logprobs is not None and not tokens[i].error
+    ]
+    if not asked:
+        return
+    index = torch.tensor(asked, device=raw.device)
+    logprobs = raw[index].double().log_softmax(dim=-1)
+    most = min(max(rows[i].params.logprobs or 0 for i in asked), raw.shape[-1])
+    top = logprobs.topk(most, dim=-1)
+    own = logprobs.gather(1, chosen[index][:, None])
+    host = torch.cat([own, top.values, top.indices.double()], dim=-1).tolist()
+    for i, (own_value, *rest) in zip(asked, host, strict=True):
+        wanted = rows[i].params.logprobs or 0
+        pairs = zip(rest[most:], rest[:most], strict=True)
+        # An impossible token's log-probability is minus infinity, which JSON can't say.
+        finite = [(int(token_id), value) for token_id, value in pairs if value > float("-inf")]
+        tokens[i] = SampledToken(
+            token_id=tokens[i].token_id,
+            logprob=own_value,
+            top_logprobs=tuple(finite[:wanted]),
+        )
