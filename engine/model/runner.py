@@ -1,0 +1,129 @@
+"""Runs a step plan on a transformers model: one flat forward pass, then sampling.
+
+The runner owns the memory behind the block tables. It must not decide what is computed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from engine.core.errors import OutOfMemory
+from engine.core.plan import Chunk, StepPlan, StepResult, sampled_chunks
+from engine.model.attention import (
+    ATTENTION_NAME,
+    KVCache,
+    SequenceRow,
+    StepContext,
+    spans_of,
+)
+from engine.model.sampling import SamplingRow, sample
+
+
+class TorchRunner:
+    """Computes steps of one model on one device.
+
+    model: a transformers causal LM in eval mode, whose attention is switched to ours; num_blocks
+    and block_size: the KV pool. `engine.model.probe` says whether the model can be served so.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, num_blocks: int, block_size: int = 16) -> None:
+        self._model = model
+        self._block_size = block_size
+        self._num_blocks = num_blocks
+        self._device = model.device
+        model.set_attn_implementation(ATTENTION_NAME)
+        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._cache = KVCache(num_blocks * block_size)
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Compute and sample a plan; raises OutOfMemory when it did not fit."""
+        chunks = sampled_chunks(plan)
+        try:
+            with torch.inference_mode():
+                logits, _ = self.forward(plan)
+                tokens = sample(logits, [_sampling_row(c) for c in chunks]) if chunks else []
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise OutOfMemory(
+                f"A step of {plan.num_tokens:,} tokens did not fit in the memory of {self._device}."
+                f" A shorter prompt or a smaller token budget needs less."
+            ) from error
+        return StepResult(tuple(tokens))
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes that one position takes in the KV pool, once a step has been computed."""
+        return self._cache.bytes_per_token
+
+    def reset(self) -> None:
+        """Drop every key and value."""
+        self._cache = KVCache(self._num_blocks * self._block_size)
+
+    def forward(self, plan: StepPlan) -> tuple[Tensor, StepContext]:
+        """Compute a plan's keys and values, and the logits of the rows it samples from.
+
+        Returns `[num_sampling_chunks, vocab_size]` and what the attention function was told.
+        """
+        context, ids, positions, last = self._inputs(plan)
+        keywords: dict[str, Any] = {"logits_to_keep": last} if self._keeps_logits else {}
+        logits: Tensor = self._model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            kv_step=context,
+            **keywords,
+        ).logits[0]
+        return logits if self._keeps_logits else logits[last], context
+
+    def _inputs(self, plan: StepPlan) -> tuple[StepContext, Tensor, Tensor, Tensor]:
+        """The step as tensors: context, token ids, positions and the rows to sample from."""
+        size = self._block_size
+        ids: list[int] = []
+        positions: list[int] = []
+        places: list[int] = []
+        rows: list[SequenceRow] = []
+        last: list[int] = []
+        for chunk in plan.chunks:
+            request, end = chunk.request, chunk.start + chunk.length
+            table = request.block_table
+            spans = spans_of(table, end, size)
+            rows.append(SequenceRow(len(ids), chunk.start, chunk.length, spans))
+            ids.extend(request.token_ids[chunk.start : end])
+            positions.extend(range(chunk.start, end))
+            places.extend(table[p // size] * size + p % size for p in range(chunk.start, end))
+            if chunk.samples:
+                last.append(len(ids) - 1)
+        tensors = torch.tensor([ids, positions, places], device=self._device)
+        context = StepContext(self._cache, tensors[2], tuple(rows))
+        rows_to_sample = torch.tensor(last, dtype=torch.long, device=self._device)
+        return context, tensors[0], tensors[1], rows_to_sample
+
+
+def _sampling_row(chunk: Chunk) -> SamplingRow:
+    request, params = chunk.request, chunk.request.params
+    penalised = (
+        params.repetition_penalty != 1.0
+        or params.presence_penalty != 0.0
+        or params.frequency_penalty != 0.0
+    )
+    return SamplingRow(
+        params=params,
+        seed=request.seed,
+        position=request.num_output_tokens,
+        prompt_token_ids=request.prompt_token_ids if penalised else (),
+        output_token_ids=request.output_token_ids if penalised else (),
+        end_token_ids=request.end_token_ids,
+    )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out; torch's CPU allocator has no error type of its own for that."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
