@@ -1,0 +1,85 @@
+"""What the service needs to be given and what it says of itself: the contracts around it.
+
+Nothing here does anything; the page, the routes and the assembly of an engine share these types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from engine.core.config import EngineConfig
+from engine.core.plan import Runner, Text
+from engine.telemetry.roofline import Ceilings, ModelShape
+
+
+class Tokenizer(Text, Protocol):
+    """What the service needs of a tokenizer; `engine.model.text` has the real one."""
+
+    @property
+    def end_token_ids(self) -> frozenset[int]:
+        """Every token id that ends an answer."""
+        ...
+
+    def render(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """Token ids of a chat, ready for the answer; raises InvalidRequest."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text; raises InvalidRequest."""
+        ...
+
+
+class ServiceStatus(StrEnum):
+    """What the service is doing."""
+
+    LOADING = "loading"
+    MEASURING = "measuring"
+    READY = "ready"
+    RECOVERING = "recovering"
+    STUCK = "stuck"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """Status, why in a sentence, how much is done (0 to 1, None: unknown) and since when."""
+
+    status: ServiceStatus
+    reason: str = ""
+    progress: float | None = None
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What the page says of the model and the device it runs on.
+
+    `kv_bytes_per_token` is what one position takes in the KV pool; shape and ceilings are None
+    where nobody has measured them.
+    """
+
+    name: str
+    dtype: str
+    device: str
+    kv_bytes_per_token: int
+    shape: ModelShape | None = None
+    ceilings: Ceilings | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """A model ready to be served: what `build` makes, on the engine's thread."""
+
+    config: EngineConfig
+    runner: Runner
+    tokenizer: Tokenizer
+    info: ModelInfo
+
+
+Report = Callable[[ServiceStatus, str, float | None], None]
+Build = Callable[[Report], EngineParts]
