@@ -1,0 +1,1 @@
+"""Experiments on the engine: benchmarks and what drives them. Nothing that serves imports this."""

@@ -1,0 +1,116 @@
+"""The routes beside Gradio's own, on the same port: live feed, scripts, plotly.js, health, restart.
+
+They answer with numbers about everybody's requests and with the page's own files; no prompt, answer
+or error text of a visitor passes here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+import brotli
+import orjson
+from plotly.offline import get_plotlyjs
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from engine.contracts import ServiceStatus
+from engine.service import EngineService
+from engine.telemetry.export import request_detail
+from ui import page
+from ui.feed import Feed
+
+_RESTARTABLE = (ServiceStatus.FAILED, ServiceStatus.STOPPED, ServiceStatus.STUCK)
+
+
+class _Scripts(StaticFiles):
+    """The page's scripts; the browser asks again each time, and mostly hears 304."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def routes(service: EngineService, feed: Feed) -> list[Route | Mount]:
+    """Everything that the page's scripts and a load balancer ask for."""
+
+    async def live_feed(request: Request) -> Response:
+        query = request.query_params
+        try:
+            cursor = int(query.get("since", "-1"))
+        except ValueError:
+            return _error(400, "since must be a whole number: the cursor of the last answer.")
+        epoch = query.get("epoch", "")
+        # A poll that is up to date gets little: not worth compressing.
+        compress = _accepts_brotli(request) and not feed.is_near(cursor, epoch)
+        body = await run_in_threadpool(feed.answer, cursor, epoch, compress=compress)
+        if body is None:
+            return Response(status_code=204, headers={"Cache-Control": "no-store"})
+        return _json(body, compressed=compress)
+
+    async def request_record(request: Request) -> Response:
+        name = str(request.path_params["name"])
+        record = service.store.find(int(name)) if name.isdecimal() and len(name) < 16 else None
+        if record is None:
+            return _error(404, f"R{name[:16]} is not known, or no longer kept.")
+        return _json(orjson.dumps(request_detail(record)))
+
+    async def restart(request: Request) -> Response:
+        if service.state.status not in _RESTARTABLE:
+            return _error(
+                409, f"The engine is {service.state.status}; there is nothing to restart."
+            )
+        service.start()
+        return _json(b'{"restarting":true}', status=202)
+
+    async def health(request: Request) -> Response:
+        healthy, reason = service.health()
+        body = {"status": service.state.status, "healthy": healthy, "reason": reason}
+        return _json(orjson.dumps(body), status=200 if healthy else 503)
+
+    return [
+        Route(f"/{page.FEED_ROUTE}", live_feed),
+        Route(f"/{page.REQUEST_ROUTE}R{{name}}.json", request_record),
+        Route(f"/{page.RESTART_ROUTE}", restart, methods=["POST"]),
+        Route(f"/{page.PLOTLY_ROUTE}", _plotly_script),
+        Route("/health", health),
+        Mount(f"/{page.SCRIPT_ROUTE.rstrip('/')}", _Scripts(directory=page.SCRIPT_FOLDER)),
+    ]
+
+
+async def _plotly_script(request: Request) -> Response:
+    compressed = _accepts_brotli(request)
+    body, tag = await run_in_threadpool(_plotly_bytes, compressed)
+    headers = {"ETag": tag, "Cache-Control": "max-age=86400", "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    if compressed:
+        headers["Content-Encoding"] = "br"
+    return Response(body, media_type="text/javascript", headers=headers)
+
+
+@cache
+def _plotly_bytes(compressed: bool) -> tuple[bytes, str]:
+    script = get_plotlyjs().encode()
+    tag = f'"{hashlib.blake2b(script, digest_size=8).hexdigest()}"'
+    return (brotli.compress(script, quality=5) if compressed else script), tag
+
+
+def _accepts_brotli(request: Request) -> bool:
+    offered = request.headers.get("accept-encoding", "")
+    return "br" in (part.split(";")[0].strip() for part in offered.split(","))
+
+
+def _json(body: bytes, *, status: int = 200, compressed: bool = False) -> Response:
+    headers = {"Cache-Control": "no-store"} | ({"Content-Encoding": "br"} if compressed else {})
+    return Response(body, status, headers, media_type="application/json")
+
+
+def _error(status: int, message: str) -> Response:
+    return _json(orjson.dumps({"error": {"message": message}}), status=status)
