@@ -1,4 +1,4 @@
-"""A whole service without a model: a stub tokenizer and runner behind the real engine and thread."""
+"""A service without a model: stub tokenizer and runner behind the real engine and thread."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ random model is quicker to show a wrong one than a trained model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -82,6 +83,18 @@ def make(family: str) -> PreTrainedModel:
     return model.eval()
 
 
+@cache
+def served_model(family: str) -> PreTrainedModel:
+    """The model that is served: one for all tests, since serving switches its attention."""
+    return make(family)
+
+
+@cache
+def reference_model(family: str) -> PreTrainedModel:
+    """The model that generates the reference."""
+    return make(family)
+
+
 def generate(model: PreTrainedModel, ids: list[int], count: int) -> list[int]:
     """The reference: what transformers itself generates, greedily."""
     with torch.inference_mode():
@@ -136,7 +149,7 @@ def family(request: pytest.FixtureRequest) -> str:
 def reference(family: str) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts of one family's tests and what `generate` makes of each alone."""
     prompts = [prompt(length, seed=length) for length in (1, 17, 90, 200)]
-    model = make(family)
+    model = reference_model(family)
     return prompts, [generate(model, ids, 24) for ids in prompts]
 
 
@@ -145,11 +158,11 @@ def test_every_budget_gives_the_reference(
     family: str, reference: tuple[list[list[int]], list[list[int]]], budget: int
 ) -> None:
     prompts, expected = reference
-    served = Served(make(family), max_batched_tokens=budget, max_running=4)
+    served = Served(served_model(family), max_batched_tokens=budget, max_running=4)
     alone = served.submit(prompts[3], 24)
     served.run()
     assert alone.output_token_ids == expected[3]
-    batch = Served(make(family), max_batched_tokens=budget, max_running=4)
+    batch = Served(served_model(family), max_batched_tokens=budget, max_running=4)
     requests = [batch.submit(ids, 24) for ids in prompts]
     batch.run()
     assert [r.output_token_ids for r in requests] == expected
@@ -159,14 +172,14 @@ def test_prefix_hits_give_the_reference(
     family: str, reference: tuple[list[list[int]], list[list[int]]]
 ) -> None:
     prompts, expected = reference
-    served = Served(make(family))
+    served = Served(served_model(family))
     edge = prompts[2][:32]
     for _ in range(2):
         partial = served.submit(prompts[3], 24)
         whole = served.submit(edge, 10)
         served.run()
         assert partial.output_token_ids == expected[3]
-        assert whole.output_token_ids == generate(make(family), edge, 10)
+        assert whole.output_token_ids == generate(reference_model(family), edge, 10)
     assert partial.num_cached_tokens == 192
     assert whole.num_cached_tokens == 16
 
@@ -174,14 +187,14 @@ def test_prefix_hits_give_the_reference(
 def test_a_shared_opening_in_scattered_blocks_gives_the_reference(family: str) -> None:
     opening = prompt(48, seed=5)
     prompts = [opening + prompt(10, seed=seed) for seed in (6, 7, 8)]
-    served = Served(make(family))
+    served = Served(served_model(family))
     requests = []
     for ids in prompts:
         requests.append(served.submit(ids, 20))
         served.engine.step()
         served.engine.step()
     served.run()
-    model = make(family)
+    model = reference_model(family)
     assert [r.output_token_ids for r in requests] == [generate(model, p, 20) for p in prompts]
     assert requests[2].num_cached_tokens == 48
 
@@ -190,7 +203,7 @@ def test_preemption_gives_the_reference(
     family: str, reference: tuple[list[list[int]], list[list[int]]]
 ) -> None:
     prompts, expected = reference
-    served = Served(make(family), num_blocks=15)
+    served = Served(served_model(family), num_blocks=15)
     requests = [served.submit(ids, 24) for ids in prompts]
     for step in range(20):
         served.engine.step()
@@ -203,7 +216,7 @@ def test_preemption_gives_the_reference(
 
 def test_a_seeded_draw_does_not_depend_on_its_neighbours() -> None:
     def draw(neighbours: list[dict[str, object]], num_blocks: int = 128) -> list[int]:
-        served = Served(make("llama"), num_blocks=num_blocks)
+        served = Served(served_model("llama"), num_blocks=num_blocks)
         for i, params in enumerate(neighbours):
             served.submit(prompt(30, seed=50 + i), 20, **params)
         request = served.submit(prompt(40), 20, temperature=0.9, seed=11)
@@ -218,8 +231,8 @@ def test_a_seeded_draw_does_not_depend_on_its_neighbours() -> None:
 
 
 def test_a_penalty_on_one_request_leaves_its_neighbour_alone() -> None:
-    model = make("llama")
-    served = Served(make("llama"))
+    model = reference_model("llama")
+    served = Served(served_model("llama"))
     penalised = served.submit(prompt(20), 8, repetition_penalty=1.3)
     plain = served.submit(prompt(25, seed=2), 8)
     served.run()
