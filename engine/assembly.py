@@ -8,6 +8,7 @@ from __future__ import annotations
 from engine.contracts import EngineParts, ModelInfo, Report, ServiceStatus
 from engine.core.config import EngineConfig
 from engine.core.errors import ModelNotServable
+from engine.model.cache import cache_folder
 from engine.model.ceilings import measure_ceilings, shape_of
 from engine.model.devices import describe_device, free_bytes, pick_device, pick_dtype
 from engine.model.loading import LoadedModel, load
@@ -43,7 +44,7 @@ def build_engine(settings: Settings, report: Report) -> EngineParts:
     kv_bytes = probe(loaded.model)
     config = _configure(settings, loaded, kv_bytes)
     report(ServiceStatus.MEASURING, "Measuring this machine.", None)
-    ceilings = measure_ceilings(loaded.model, device)
+    ceilings = measure_ceilings(loaded.model, device, cache=cache_folder() / "ceilings.json")
     runner = TorchRunner(loaded.model, num_blocks=config.num_blocks, block_size=BLOCK_SIZE)
     info = ModelInfo(
         name=loaded.name,

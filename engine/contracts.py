@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from engine.core.capacity import Ceilings, ModelShape
 from engine.core.config import EngineConfig
 from engine.core.plan import Runner, Text
-from engine.telemetry.roofline import Ceilings, ModelShape
 
 
 class Tokenizer(Text, Protocol):
@@ -81,5 +81,5 @@ class EngineParts:
     info: ModelInfo
 
 
-Report = Callable[[ServiceStatus, str, float | None], None]
+Report = Callable[[ServiceStatus, str, float | None], object]
 Build = Callable[[Report], EngineParts]

@@ -13,14 +13,14 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from engine.core.clock import Clock
 from engine.core.errors import PhaseScopeError
 from engine.core.request import FinishReason, Request
 
 
-class Token(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Token:
     """One output token as its reader gets it; `text` is what it makes certain, often nothing."""
 
     index: int

@@ -24,11 +24,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.contracts import ServiceStatus
+from engine.core.capacity import Ceilings
 from engine.core.records import RequestRecord, StepRecord
 from engine.core.request import FinishReason
 from engine.service import EngineService
 from engine.telemetry.live import LiveSummary
-from engine.telemetry.roofline import Bound, classify, step_work
+from engine.telemetry.roofline import Bound, classify, raised, step_work
 from ui.wire import (
     NOTHING_SENT,
     Frame,
@@ -74,6 +75,7 @@ class FrameBuilder:
         self._last_step = 0
         self._sent: dict[int, Sent] = {}
         self._lasting: Frame = {}
+        self._ceilings: Ceilings | None = None
         self._waiting_since: float | None = None
         self._kv_full_until = 0.0
 
@@ -148,7 +150,8 @@ class FrameBuilder:
         work = step_work(info.shape, step.rows, step.num_sampled)
         if info.ceilings is None:
             return work.flops, work.bytes_moved, 0
-        bound = classify(work, step.duration, info.ceilings)
+        self._ceilings = raised(self._ceilings or info.ceilings, work, step.duration)
+        bound = classify(work, step.duration, self._ceilings)
         return work.flops, work.bytes_moved, _BOUNDS[bound]
 
     def _news(self, record: RequestRecord) -> Frame | None:
@@ -187,7 +190,7 @@ class FrameBuilder:
         config, info = self._service.config, self._service.info
         if config is None or info is None:
             return None
-        ceilings = info.ceilings
+        ceilings = self._ceilings or info.ceilings
         return {
             "model": info.name,
             "dtype": info.dtype,

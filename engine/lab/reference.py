@@ -23,7 +23,7 @@ class Reference:
         device = pick_device(settings.device)
         dtype = pick_dtype(settings.dtype, device)
         loaded = load(find_source(settings.model), device, dtype, lambda _: None)
-        self._model = loaded.model
+        self._model: Any = loaded.model
         self._vocabulary = loaded.config.get_text_config().vocab_size
         self._input_tokens, self._output_tokens = input_tokens, output_tokens
 
@@ -63,7 +63,7 @@ class Reference:
         )
 
 
-class _StepTimes(StoppingCriteria):  # type: ignore[misc]
+class _StepTimes(StoppingCriteria):
     """Notes when each step is done, and stops nothing."""
 
     def __init__(self) -> None:

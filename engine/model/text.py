@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.core.plan import TextDelta
 from engine.core.request import Request, SamplingParams
+from engine.model.byte_level import ByteLevelStream, byte_table
 from engine.model.chat import check_messages, check_text, control_tokens, render_chat
 
 REPLACEMENT = "\ufffd"
@@ -50,6 +51,7 @@ class Tokenizer:
         # padding, splitting of special tokens) during another. This first call settles them, and no
         # later one asks for anything else, so that all the others only read.
         self._prefix = self._special_prefix()
+        self.byte_table = byte_table(tokenizer)
 
     @property
     def vocab_size(self) -> int:
@@ -142,7 +144,11 @@ class DetokenizerStream:
         prompt_token_ids: Sequence[int] = (),
     ) -> None:
         self._silent_token_ids = tokenizer.special_token_ids
-        self._characters = _CharacterStream(tokenizer, prompt_token_ids)
+        self._characters: ByteLevelStream | _CharacterStream = (
+            ByteLevelStream(tokenizer.byte_table)
+            if tokenizer.byte_table is not None
+            else _CharacterStream(tokenizer, prompt_token_ids)
+        )
         self._matcher = _StopMatcher(params.stop)
         self._min_tokens = params.min_tokens
         self._num_tokens = 0

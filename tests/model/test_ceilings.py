@@ -27,7 +27,8 @@ from engine.model import ceilings
 from engine.model.ceilings import measure_ceilings, shape_of
 from engine.model.probe import probe
 from engine.model.runner import TorchRunner
-from engine.telemetry.roofline import Ceilings, roof, step_work
+from engine.core.capacity import Ceilings
+from engine.telemetry.roofline import roof, step_work
 
 CPU = torch.device("cpu")
 _SIZES = {

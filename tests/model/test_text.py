@@ -18,7 +18,15 @@ from engine.core.errors import InvalidRequest
 from engine.core.plan import TextStream
 from engine.core.request import Request, SamplingParams, Timeline
 from engine.model.text import REPLACEMENT, Tokenizer
-from tests.model.text_streams import FIRST_HALF, FOX, SECOND_HALF, joined, of, stream_text
+from tests.model.text_streams import (
+    FIRST_HALF,
+    FOX,
+    SECOND_HALF,
+    general,
+    joined,
+    of,
+    stream_text,
+)
 from tests.model.tiny_tokenizers import byte_level, ids_of, metaspace, sentencepiece, word_piece
 
 
@@ -62,6 +70,7 @@ class Scripted(Tokenizer):
 
     def __init__(self, texts: Sequence[str]) -> None:
         super().__init__(byte_level())
+        self.byte_table = None
         self._texts = ["", *texts]
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
@@ -89,8 +98,26 @@ def test_a_broken_byte_run_comes_out_without_taking_back_what_was_sent() -> None
     assert stream_text(tokenizer, ids)[0] == ["B", "", "", "山", "", f"{REPLACEMENT} ok", ""]
 
 
+def test_bytes_that_are_no_character_come_out_at_once_where_bytes_are_known() -> None:
+    pieces = [f"what{REPLACEMENT}", b"\x80", FIRST_HALF, "a"]
+    tokenizer, ids = of(byte_level(pieces), pieces)
+    deltas, _ = stream_text(tokenizer, ids)
+    assert deltas == [f"what{REPLACEMENT}", REPLACEMENT, "", f"{REPLACEMENT}a", ""]
+    assert "".join(deltas) == tokenizer.decode(ids)
+    assert stream_text(tokenizer, ids[:3])[0][-1] == REPLACEMENT
+
+
+def test_added_tokens_and_unknown_ids_are_decoded_as_the_tokenizer_does() -> None:
+    hf = byte_level(["a"], added_tokens=["two words", "é"])
+    tokenizer, ids = of(hf, ["a", "two words", "é", "a"])
+    unknown = tokenizer.vocab_size + 5
+    deltas, _ = stream_text(tokenizer, [*ids, unknown, -1])
+    assert "".join(deltas) == tokenizer.decode(ids)
+
+
 def test_bytes_that_are_no_character_come_out_in_the_end() -> None:
     tokenizer, ids = of(byte_level([]), [b"\x80"] * 300)
+    tokenizer = general(tokenizer)
     deltas, _ = stream_text(tokenizer, ids)
     assert "".join(deltas) == tokenizer.decode(ids) == REPLACEMENT * 300
     assert deltas[10] == REPLACEMENT, "the wait has to be bounded"
@@ -100,11 +127,13 @@ def test_bytes_that_are_no_character_come_out_in_the_end() -> None:
 def test_a_genuine_replacement_character_waits_for_the_next_token_only() -> None:
     pieces = [f"what{REPLACEMENT}", "?"]
     tokenizer, ids = of(byte_level(pieces), pieces)
+    tokenizer = general(tokenizer)
     assert stream_text(tokenizer, ids)[0] == ["what", f"{REPLACEMENT}?", ""]
 
 
 def test_half_a_character_comes_out_when_the_tokens_after_it_have_no_text() -> None:
     tokenizer, ids = of(byte_level([FIRST_HALF]), [FIRST_HALF, "a"])
+    tokenizer = general(tokenizer)
     unknown = [tokenizer.vocab_size + 5] * 100
     deltas, _ = stream_text(tokenizer, [ids[0], *unknown, ids[1]])
     assert "".join(deltas) == f"{REPLACEMENT}a"
@@ -207,8 +236,8 @@ LLAMA = sentencepiece(PIECES)
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, len(BYTES) + 2), max_size=120))
 def test_any_byte_level_tokens_join_to_their_decoding(ids: list[int]) -> None:
-    tokenizer = Tokenizer(BYTES)
-    assert joined(tokenizer, ids) == tokenizer.decode(ids)
+    for tokenizer in (Tokenizer(BYTES), general(Tokenizer(BYTES))):
+        assert joined(tokenizer, ids) == tokenizer.decode(ids)
 
 
 @settings(max_examples=150, deadline=None)
@@ -250,6 +279,7 @@ def test_the_work_a_token_does_not_grow_with_the_text(filler: str | bytes) -> No
 
     def work(count: int) -> tuple[int, float]:
         tokenizer = Counting(hf)
+        tokenizer.byte_table = None
         begin = time.perf_counter()
         text = joined(tokenizer, [fill] * count + ending)
         seconds = time.perf_counter() - begin

@@ -14,6 +14,12 @@ FOX = "🦊".encode()
 FIRST_HALF, SECOND_HALF = FOX[:2], FOX[2:]
 
 
+def general(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer, read through its decoder as those are that are not byte-level."""
+    tokenizer.byte_table = None
+    return tokenizer
+
+
 def stream_text(
     tokenizer: Tokenizer,
     token_ids: Sequence[int],
