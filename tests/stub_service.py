@@ -54,6 +54,7 @@ class ScriptedRunner:
         self._seconds = seconds
         self._before = before
         self.num_resets = 0
+        self.num_blocks: int | None = None
 
     def run(self, plan: StepPlan) -> StepResult:
         if self._before is not None:
@@ -61,6 +62,9 @@ class ScriptedRunner:
         if self._seconds:
             time.sleep(self._seconds)
         return StepResult(tuple(self._say(chunk) for chunk in plan.chunks if chunk.samples))
+
+    def resize(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
 
     def reset(self) -> None:
         self.num_resets += 1

@@ -320,6 +320,49 @@ def test_one_engine_thread_after_restarts() -> None:
     wait_until(lambda: engine_threads() == 0)
 
 
+def test_limits_change_between_two_steps_and_nobody_is_lost() -> None:
+    service = started(ScriptedRunner(seconds=0.005), max_running=4)
+    streams = [service.submit(HELLO, params(60)) for _ in range(4)]
+    wait_until(lambda: bool(service.store.steps_since(3)))
+    service.reconfigure(max_running=1, max_batched_tokens=8, max_waiting=9)
+    assert service.config is not None
+    assert (service.config.max_running, service.config.max_batched_tokens) == (1, 8)
+    after = service.store.steps_since(0)[-1].number
+    assert [len(read(stream)) for stream in streams] == [60] * 4
+    later = service.store.steps_since(after + 1)
+    assert later
+    assert all(step.num_running == 1 for step in later)
+    service.close()
+
+
+def test_another_pool_starts_the_engine_anew_and_says_so() -> None:
+    runner = ScriptedRunner(seconds=0.005)
+    service = started(runner)
+    stream = service.submit(HELLO, params(1000))
+    next(iter(stream))
+    service.reconfigure(num_blocks=64, prefix_caching=False)
+    with pytest.raises(RequestFailed, match="other settings"):
+        read(stream)
+    assert runner.num_blocks == 64
+    assert service.engine is not None
+    assert service.engine.scheduler.pool.num_blocks == 64
+    assert read(service.submit(HELLO, params(6))) == "words "
+    steps = [step.number for step in service.store.steps_since(0)]
+    assert steps == sorted(set(steps))
+    service.close()
+
+
+def test_settings_out_of_range_change_nothing(service: EngineService) -> None:
+    before = service.config
+    with pytest.raises(InvalidRequest) as caught:
+        service.reconfigure(max_running=1000)
+    assert caught.value.field == "max_running"
+    assert service.config == before
+    service.close()
+    with pytest.raises(EngineStopped):
+        service.reconfigure(max_running=2)
+
+
 def test_memory_stays_flat_over_ten_thousand_steps() -> None:
     service = started(ScriptedRunner())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.core.errors import InvalidRequest
 from engine.core.policies import POLICIES
@@ -58,6 +58,19 @@ class EngineConfig:
             raise InvalidRequest(
                 f"policy must be one of {known}; got {self.policy!r}.", field="policy"
             )
+
+    def same_pool(self, other: EngineConfig) -> bool:
+        """Whether `other` differs in nothing but budget, slots and queue.
+
+        Those can change between two steps; anything else needs another scheduler and pool.
+        """
+        as_here = replace(
+            other,
+            max_batched_tokens=self.max_batched_tokens,
+            max_running=self.max_running,
+            max_waiting=self.max_waiting,
+        )
+        return as_here == self
 
     @property
     def pool_tokens(self) -> int:

@@ -126,6 +126,11 @@ class Engine:
         )
         return StepOutput(record, outputs)
 
+    def reconfigure(self, config: EngineConfig) -> None:
+        """Take over another budget, slots or queue limit; see `Scheduler.reconfigure`."""
+        self.scheduler.reconfigure(config, self._clock.now())
+        self.config = config
+
     def fail_all(self, reason: str) -> tuple[Output, ...]:
         """End every request with an error and start again with an empty pool and runner."""
         scheduler = self.scheduler

@@ -69,6 +69,10 @@ class Runner(Protocol):
         """Compute every chunk's keys and values and sample the rows that ask for it."""
         ...
 
+    def resize(self, num_blocks: int) -> None:
+        """Start again with an empty pool of another size."""
+        ...
+
     def reset(self) -> None:
         """Forget every key and value; called after a failure, when the pool is rebuilt."""
         ...

@@ -146,6 +146,18 @@ class Scheduler:
         request.status = RequestStatus.WAITING
         insort(self.waiting, request, key=_arrival)
 
+    def reconfigure(self, config: EngineConfig, now: float) -> None:
+        """Take over another budget, slots or queue limit, between two steps.
+
+        Running requests beyond the new slots are preempted. Raises ValueError for a config that
+        needs another pool.
+        """
+        if not config.same_pool(self.config):
+            raise ValueError("another pool, caching rule or policy needs another scheduler")
+        self.config = config
+        while len(self.running) > config.max_running:
+            self.preempt(self.running[-1], now)
+
     def extend_hashes(self, request: Request) -> None:
         """Hash every full block of known tokens that has no hash yet; entry 0 is the root."""
         size = self.config.block_size

@@ -61,6 +61,11 @@ class TorchRunner:
         """Bytes that one position takes in the KV pool, once a step has been computed."""
         return self._cache.bytes_per_token
 
+    def resize(self, num_blocks: int) -> None:
+        """Drop every key and value and take another number of blocks."""
+        self._num_blocks = num_blocks
+        self.reset()
+
     def reset(self) -> None:
         """Drop every key and value."""
         self._cache = KVCache(self._num_blocks * self._block_size)

@@ -52,6 +52,9 @@ class StubRunner:
                 self._memory[block][position % self._block_size] = chunk.request.token_ids[position]
         return StepResult(tuple(self._sample(chunk) for chunk in plan.chunks if chunk.samples))
 
+    def resize(self, num_blocks: int) -> None:
+        self._memory = [[-1] * self._block_size for _ in range(num_blocks)]
+
     def reset(self) -> None:
         self._memory = [[-1] * self._block_size for _ in self._memory]
 

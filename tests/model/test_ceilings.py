@@ -17,6 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from engine.core.capacity import Ceilings
 from engine.core.clock import MonotonicClock
 from engine.core.config import EngineConfig
 from engine.core.engine import Engine
@@ -27,7 +28,6 @@ from engine.model import ceilings
 from engine.model.ceilings import measure_ceilings, shape_of
 from engine.model.probe import probe
 from engine.model.runner import TorchRunner
-from engine.core.capacity import Ceilings
 from engine.telemetry.roofline import roof, step_work
 
 CPU = torch.device("cpu")
