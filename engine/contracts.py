@@ -23,8 +23,13 @@ class Tokenizer(Text, Protocol):
         """Every token id that ends an answer."""
         ...
 
-    def render(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """Token ids of a chat, ready for the answer; raises InvalidRequest."""
+    def render(
+        self, messages: Sequence[dict[str, Any]], *, known_ids: Sequence[int] = ()
+    ) -> list[int]:
+        """Token ids of a chat, ready for the answer; raises InvalidRequest.
+
+        known_ids: ids of the turns so far, to begin with where they fit.
+        """
         ...
 
     def encode(self, text: str) -> list[int]:

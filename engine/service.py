@@ -20,6 +20,7 @@ from engine.contracts import (
     ServiceStatus,
     Tokenizer,
 )
+from engine.conversations import ConversationStore
 from engine.core.clock import MonotonicClock
 from engine.core.config import EngineConfig
 from engine.core.engine import Engine
@@ -58,6 +59,7 @@ class EngineService:
         self._recovery_pause = recovery_pause
         self._lock = threading.Lock()
         self._num_requests = 0
+        self._conversations = ConversationStore(self.clock.now)
         self._worker: Worker | None = None
 
     # -- life -------------------------------------------------------------------------------------
@@ -151,25 +153,40 @@ class EngineService:
     # -- requests ---------------------------------------------------------------------------------
 
     def submit_chat(
-        self, messages: Sequence[dict[str, Any]], params: SamplingParams, **options: Any
+        self,
+        messages: Sequence[dict[str, Any]],
+        params: SamplingParams,
+        *,
+        conversation: str | None = None,
+        **options: Any,
     ) -> TokenStream:
-        """Submit a chat; see `submit`."""
-        return self._submit(lambda tokenizer: tokenizer.render(messages), params, **options)
+        """Submit a chat; see `submit`.
+
+        `conversation` is a key that only this chat's owner knows: the ids of its earlier turns are
+        taken up again, so that their KV blocks are found in the prefix cache.
+        """
+        known_ids = self._conversations.token_ids(conversation) if conversation else []
+        stream, request = self._submit(
+            lambda tokenizer: tokenizer.render(messages, known_ids=known_ids), params, **options
+        )
+        if conversation:
+            self._conversations.put(conversation, request)
+        return stream
 
     def submit_text(self, text: str, params: SamplingParams, **options: Any) -> TokenStream:
         """Submit plain text to be continued; see `submit`."""
-        return self._submit(lambda tokenizer: tokenizer.encode(text), params, **options)
+        return self._submit(lambda tokenizer: tokenizer.encode(text), params, **options)[0]
 
     def submit(
         self, token_ids: Sequence[int], params: SamplingParams, **options: Any
     ) -> TokenStream:
         """Submit a prompt of token ids; tokenising happens in the caller's thread.
 
-        Options: `cache_salt`, `label` and `streamed`, as in `Request`. Raises InvalidRequest (or
-        PromptTooLong) for what cannot be served, QueueFull, or EngineStopped; nothing is left
-        behind then.
+        Options: `cache_salt`, `label`, `streamed` and `composition`, as in `Request`. Raises
+        InvalidRequest (or PromptTooLong) for what cannot be served, QueueFull, or EngineStopped;
+        nothing is left behind then.
         """
-        return self._submit(lambda _: list(token_ids), params, **options)
+        return self._submit(lambda _: list(token_ids), params, **options)[0]
 
     def _submit(
         self,
@@ -179,7 +196,8 @@ class EngineService:
         cache_salt: str | None = None,
         label: str | None = None,
         streamed: bool = True,
-    ) -> TokenStream:
+        composition: Sequence[tuple[str, int]] = (),
+    ) -> tuple[TokenStream, Request]:
         submitted = self.clock.now()
         worker = self._serving_worker()
         token_ids = prepare(worker.serving().tokenizer)
@@ -197,6 +215,7 @@ class EngineService:
                 cache_salt=cache_salt,
                 label=label,
                 streamed=streamed,
+                composition=tuple(composition),
             )
 
         return worker.submit(make)

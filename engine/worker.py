@@ -115,7 +115,7 @@ class Worker:
             raise EngineStopped(self.state.reason or "The engine does not take requests.")
         return self.parts
 
-    def submit(self, make: Callable[[EngineParts], Request]) -> TokenStream:
+    def submit(self, make: Callable[[EngineParts], Request]) -> tuple[TokenStream, Request]:
         """Queue the request that `make` makes, once there is a place for it.
 
         Raises EngineStopped, QueueFull or PromptTooLong; the last leaves a record of the refusal.
@@ -142,7 +142,7 @@ class Worker:
             request.timeline.queued = self._clock.now()
             self._live[request.number] = (request, mailbox)
             self._post(_Submit(request))
-        return self._stream(request, mailbox)
+        return self._stream(request, mailbox), request
 
     def reconfigure(self, config: EngineConfig) -> None:
         """Take over new limits; returns when they hold.

@@ -21,7 +21,9 @@ class StubTokenizer:
 
     end_token_ids = frozenset({END})
 
-    def render(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+    def render(
+        self, messages: Sequence[dict[str, Any]], *, known_ids: Sequence[int] = ()
+    ) -> list[int]:
         if not messages:
             raise InvalidRequest("messages is empty; send at least one.", field="messages")
         return self.encode("\n".join(str(message["content"]) for message in messages))

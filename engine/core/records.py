@@ -95,6 +95,7 @@ class RequestRecord:
     chunks: tuple[ChunkTime, ...]
     preemptions: tuple[Preemption, ...]
     logprobs: tuple[SampledLogprob, ...] = ()
+    composition: tuple[tuple[str, int], ...] = ()
 
     @property
     def id(self) -> str:
@@ -176,4 +177,5 @@ def record_request(request: Request, *, complete: bool = False) -> RequestRecord
         chunks=tuple(timeline.chunks),
         preemptions=tuple(timeline.preemptions),
         logprobs=tuple(request.logprobs),
+        composition=request.composition,
     )

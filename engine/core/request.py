@@ -170,7 +170,8 @@ class Request:
     `token_ids` holds the prompt and then the output. `max_output_tokens` is `params.max_tokens`
     clipped to what the context and the pool leave room for. `cache_salt` keeps prefix blocks
     apart from those of other salts. `label` is a name given from outside, such as an
-    `X-Request-ID`; it is kept in records and means nothing here.
+    `X-Request-ID`; it is kept in records and means nothing here. `composition` says what the
+    prompt is made of, as (part, tokens), and adds up to the prompt where it is given.
     """
 
     number: int
@@ -182,6 +183,7 @@ class Request:
     cache_salt: str | None = None
     label: str | None = None
     streamed: bool = True
+    composition: tuple[tuple[str, int], ...] = ()
 
     num_prompt_tokens: int = field(init=False)
     max_output_tokens: int = field(init=False)

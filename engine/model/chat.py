@@ -6,7 +6,7 @@ which messages can be wrong ends in an `InvalidRequest`. This module knows no re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
@@ -138,6 +138,33 @@ def render_chat(
             f"The model's chat template refused the messages: {reason}", field="messages"
         ) from error
     return [int(token_id) for token_id in ids]
+
+
+def continue_ids(
+    tokenizer: Any,
+    messages: list[dict[str, str]],
+    known_ids: Sequence[int],
+    known_text: str,
+    decode: Callable[[Sequence[int]], str],
+) -> list[int] | None:
+    """Prompt ids that begin with `known_ids`, when their text begins the rendered conversation.
+
+    known_text and decode: the text of ids with special tokens kept. Only what follows is tokenised.
+    None when the conversation is another one, or where a cut there would change what is read: in
+    a tokenizer that reads a text's start differently, or when a message holds the text of a control
+    token, which must stay text.
+    """
+    if not known_ids or not tokenizer.chat_template:
+        return None
+    control = {*tokenizer.all_special_tokens, *(tokenizer.chat_control_tokens or ())}
+    if any(token in message["content"] for message in messages for token in control):
+        return None
+    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    if not rendered.startswith(known_text) or len(rendered) == len(known_text):
+        return None
+    rest = tokenizer.encode(rendered[len(known_text) :], add_special_tokens=False)
+    ids = [*known_ids, *rest]
+    return ids if decode(ids) == rendered else None
 
 
 def control_tokens(tokenizer: Any) -> list[str]:

@@ -13,7 +13,13 @@ from typing import Any
 from engine.core.plan import TextDelta
 from engine.core.request import Request, SamplingParams
 from engine.model.byte_level import ByteLevelStream, byte_table
-from engine.model.chat import check_messages, check_text, control_tokens, render_chat
+from engine.model.chat import (
+    check_messages,
+    check_text,
+    continue_ids,
+    control_tokens,
+    render_chat,
+)
 
 REPLACEMENT = "\ufffd"
 
@@ -88,6 +94,7 @@ class Tokenizer:
         messages: Sequence[Mapping[str, object]],
         add_generation_prompt: bool | None = None,
         continue_final: bool = False,
+        known_ids: Sequence[int] = (),
     ) -> list[int]:
         """Prompt token ids of a conversation of `{"role", "content"}` messages.
 
@@ -95,6 +102,8 @@ class Tokenizer:
         add_generation_prompt opens the assistant's turn (None: unless `continue_final`);
         continue_final leaves the last message, the assistant's, open for the model to go on. A
         base model without a chat template continues the texts, one a line, after its start token.
+        known_ids: prompt and answer of the turn before, as they were computed. They begin the
+        prompt wherever their text does, since an answer tokenised again may become other tokens.
 
         Raises InvalidRequest for messages that are wrong in themselves or to the template.
         """
@@ -106,7 +115,18 @@ class Tokenizer:
             add_generation_prompt=opens_turn,
             continue_final=continue_final,
         )
+        if known_ids and opens_turn:
+            return self._continued(checked, known_ids) or ids
         return ids if self._tokenizer.chat_template else self._prefix + ids
+
+    def _continued(
+        self, messages: list[dict[str, str]], known_ids: Sequence[int]
+    ) -> list[int] | None:
+        def text_of(token_ids: Sequence[int]) -> str:
+            return self.decode(token_ids, skip_special_tokens=False)
+
+        known_text = text_of(known_ids)
+        return continue_ids(self._tokenizer, messages, known_ids, known_text, text_of)
 
     def stream(self, request: Request) -> DetokenizerStream:
         """A fresh stream for the request's output."""
