@@ -1,0 +1,110 @@
+// "Show as table" under each chart: the same numbers as plain HTML, filled while it is open. It is also
+// the way in for screen readers.
+
+import { clock, count, DASH, duration, mebibytes, percent } from "./formats.js";
+import { percentile, carries } from "./statistics.js";
+import { BOUNDS, STEP } from "./trace.js";
+import { PARTS, ttftParts } from "./ttft_parts.js";
+import { stateWord } from "./words.js";
+
+const MOST_ROWS = 200;
+
+/** {name: (app) => rows}; each row is a list of strings in the order of words.tables[name]. */
+const SOURCES = {
+  requests: (app) => inWindow(app).map((r) => [
+    app.own.has(r.n) ? `${r.id} (${app.words.you})` : r.id, stateWord(app.words, r.st), count(r.prompt),
+    count(r.cached), count(r.out), clock(r.sub, 2), duration(r.ttft), duration(r.longestPause),
+  ]),
+  steps: (app) => {
+    const [from, to] = app.trace.stepsBetween(...app.view.domain());
+    const rows = [];
+    for (let i = Math.max(from, to - MOST_ROWS); i < to; i += 1) {
+      const step = app.trace.steps.at(i);
+      const counts = [STEP.prefill, STEP.decode, STEP.running, STEP.waiting].map((column) => count(step[column]));
+      const bound = BOUNDS[step[STEP.bound]] || DASH;
+      rows.push([count(step[STEP.n]), clock(step[STEP.t], 2), duration(step[STEP.d]), ...counts, bound]);
+    }
+    return rows.reverse();
+  },
+  gaps: (app) => inWindow(app).map((r) => {
+    const n = r.gapValues.length;
+    const shown = (p) => (carries(p, n) ? duration(percentile(r.gapValues, p)) : DASH);
+    return [r.id, count(n), shown(50), shown(95), shown(99), duration(r.longestPause)];
+  }),
+  growth: (app) => inWindow(app).map((r) => {
+    const tokens = r.levelAt(app.view.edge());
+    const bytes = app.trace.config ? mebibytes(tokens * app.trace.config.kv_bytes) : DASH;
+    return [r.id, stateWord(app.words, r.st), count(tokens), bytes];
+  }),
+  ttft: (app) => inWindow(app).filter((r) => ttftParts(r) !== null).map((r) => [
+    r.id, ...PARTS.map((part) => duration(ttftParts(r)[part])), duration(r.ttft),
+  ]),
+  roofline: (app) => boundShares(app),
+};
+
+function boundShares({ trace, view }) {
+  const shares = BOUNDS.map((name) => ({ name: name || DASH, steps: 0, time: 0 }));
+  const [from, to] = trace.stepsBetween(...view.domain());
+  let total = 0;
+  for (let i = from; i < to; i += 1) {
+    const step = trace.steps.at(i);
+    shares[step[STEP.bound]].steps += 1;
+    shares[step[STEP.bound]].time += step[STEP.d];
+    total += step[STEP.d];
+  }
+  return shares.filter((s) => s.steps).map((s) => [s.name, count(s.steps), `${percent(s.time, total)} %`]);
+}
+
+const inWindow = (app) => app.trace.requestsBetween(...app.view.domain()).slice(-MOST_ROWS);
+
+export class Tables {
+  constructor(element, app) {
+    this.element = element;
+    this.app = app;
+    this.open = new Set();
+    for (const button of element.querySelectorAll("[data-table]")) {
+      button.addEventListener("click", () => this.#toggle(button));
+    }
+  }
+
+  draw(reasons) {
+    if (reasons.has("clock") || reasons.has("view")) for (const name of this.open) this.#write(name);
+  }
+
+  #holder(name) {
+    return this.element.querySelector(`[data-table-of=${name}]`);
+  }
+
+  #toggle(button) {
+    const name = button.dataset.table;
+    const open = !this.open.has(name);
+    button.ariaExpanded = String(open);
+    this.#holder(name).hidden = !open;
+    if (open) {
+      this.open.add(name);
+      this.#write(name);
+    } else this.open.delete(name);
+    this.app.invalidate("size");
+  }
+
+  #write(name) {
+    const { head, caption } = this.app.words.tables[name];
+    const rows = SOURCES[name](this.app);
+    const table = document.createElement("table");
+    table.createCaption().textContent = caption;
+    const top = table.createTHead().insertRow();
+    for (const title of head) {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.textContent = title;
+      top.append(cell);
+    }
+    const body = table.createTBody();
+    for (const row of rows) {
+      const line = body.insertRow();
+      for (const value of row) line.insertCell().textContent = value;
+    }
+    if (!rows.length) body.insertRow().insertCell().textContent = this.app.words.no_rows;
+    this.#holder(name).replaceChildren(table);
+  }
+}

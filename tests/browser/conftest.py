@@ -1,0 +1,152 @@
+"""Fixtures for tests that drive Chromium with Playwright.
+
+``page`` is a fresh page that fails its test on a console error or a request that leaves this
+machine. Without Chromium the tests are skipped with the reason, except where ``CI=true``: there
+they fail.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+expect.set_options(timeout=15_000)  # a busy machine is slow, not wrong
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def find_chromium() -> str | None:
+    """Path of Chromium: ``CHROMIUM`` in the environment, else the first on the path."""
+    named = os.environ.get("CHROMIUM")
+    return named or shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        reason = "Chromium is not installed; set CHROMIUM to its path or install Debian's package"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tolerated() -> list[str]:
+    """Patterns of console errors a test causes on purpose; append to it."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Browser, tolerated: list[str]) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    fresh = context.new_page()
+    errors: list[str] = []
+    strays: list[str] = []
+    fresh.on("pageerror", lambda error: errors.append(str(error)))
+    fresh.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+    fresh.on(
+        "request", lambda request: strays.append(request.url) if _leaves(request.url) else None
+    )
+    yield fresh
+    context.close()
+    unexpected = [e for e in errors if not any(re.search(pattern, e) for pattern in tolerated)]
+    assert not unexpected, unexpected
+    assert not strays, strays
+
+
+def _leaves(url: str) -> bool:
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme not in ("data", "blob") and parts.hostname not in ("127.0.0.1", "localhost")
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class FakeServer:
+    """The page over the fake feed, and the switches that drive it."""
+
+    url: str
+
+    def control(self, **switches: str | float) -> str:
+        query = urllib.parse.urlencode(switches)
+        with urllib.request.urlopen(f"{self.url}live/test?{query}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+
+@pytest.fixture(scope="session")
+def fake_server(browser: Browser) -> Iterator[FakeServer]:
+    from tests.browser.fake_app import FakeFeed, serve
+
+    port = free_port()
+    demo = serve(FakeFeed("empty"), port)
+    yield FakeServer(f"http://127.0.0.1:{port}/")
+    demo.close(verbose=False)
+
+
+@pytest.fixture
+def fake(fake_server: FakeServer) -> Iterator[FakeServer]:
+    yield fake_server
+    fake_server.control(scenario="empty")
+
+
+@pytest.fixture
+def show(page: Page, fake: FakeServer) -> Callable[..., Page]:
+    """``show("chat", query="window=all")`` opens a scenario and waits for its first picture."""
+
+    def open_scenario(scenario: str, *, query: str = "__theme=light") -> Page:
+        fake.control(scenario=scenario)
+        page.goto(f"{fake.url}?{query}")
+        page.wait_for_function("window.phasescope?.trace.version > 0")
+        page.wait_for_function("document.querySelector('[data-band=growth] canvas')?.width > 300")
+        return page
+
+    return open_scenario
+
+
+@pytest.fixture(scope="session")
+def module(browser: Browser, fake_server: FakeServer) -> Iterator[Callable[[str, str], Any]]:
+    """``module("formats.js", "m.duration(1340)")``: a value computed with a module of the page.
+
+    The modules are imported into an empty document, which shows that they need no page. The
+    expression may use ``load("trace.js")`` for another one.
+    """
+    blank = browser.new_page()
+    blank.goto(f"{fake_server.url}blank")
+
+    def evaluate(name: str, expression: str) -> Any:
+        return blank.evaluate(
+            "(async () => { const load = (name) =>"
+            " import(new URL(`live/assets/${name}`, document.baseURI));"
+            f" const m = await load('{name}'); return ({expression}); }})()"
+        )
+
+    yield evaluate
+    blank.close()

@@ -1,0 +1,1 @@
+"""The web page: what a visitor sees of the engine. The engine imports nothing from here."""
