@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from engine import environment
-from engine.settings import Settings, parse
+from engine.settings import Settings, names_in, parse
 
 if TYPE_CHECKING:
     from engine.contracts import EngineParts, Report
@@ -48,6 +48,9 @@ def check_port(settings: Settings) -> None:
 def serve(settings: Settings) -> None:
     """Open the page, then load the model behind it; returns when the server is stopped."""
     # Imported only now, when the environment is set.
+    from engine.api.access import Access
+    from engine.api.app import api_routes, create_api
+    from engine.api.metrics import EngineMetrics
     from engine.service import EngineService
     from ui.chat import build_chat
     from ui.feed import Feed
@@ -62,7 +65,14 @@ def serve(settings: Settings) -> None:
 
     service = EngineService(build, stuck_after=settings.stuck_after)
     feed = Feed(service)
-    demo = build_page(lambda: build_chat(service))
+    metrics = EngineMetrics(service)
+    access = Access(
+        keys=names_in(settings.api_key),
+        origins=names_in(settings.cors_origins),
+        max_requests=settings.api_limit,
+    )
+    api = create_api(service, metrics, access)
+    demo = build_page(lambda: build_chat(service, epoch=feed.epoch))
     demo.queue(max_size=None, default_concurrency_limit=None)
     demo.launch(
         server_name=settings.host,
@@ -72,7 +82,7 @@ def serve(settings: Settings) -> None:
         theme=THEME,
         css=css_text(),
         head=head_html(),
-        app_kwargs={"routes": routes(service, feed)},
+        app_kwargs={"routes": [*routes(service, feed), *api_routes(api)]},
         ssr_mode=False,
         max_threads=MAX_THREADS,
         state_session_capacity=200,
@@ -80,6 +90,7 @@ def serve(settings: Settings) -> None:
         footer_links=[],
     )
     feed.start()
+    metrics.start()
     service.start()
     address = "127.0.0.1" if settings.host in ("0.0.0.0", "") else settings.host
     print(f"PhaseScope is at http://{address}:{settings.port}", flush=True)
@@ -87,6 +98,7 @@ def serve(settings: Settings) -> None:
         demo.block_thread()
     finally:
         feed.close()
+        metrics.close()
         service.close()
 
 
