@@ -12,7 +12,8 @@ from engine.model.cache import cache_folder
 from engine.model.ceilings import measure_ceilings, shape_of
 from engine.model.devices import describe_device, free_bytes, pick_device, pick_dtype
 from engine.model.loading import LoadedModel, load
-from engine.model.probe import probe
+from engine.model.packing import pack_linear_layers
+from engine.model.probe import probe, probe_logits
 from engine.model.progress import Progress
 from engine.model.runner import TorchRunner
 from engine.model.sources import find_source
@@ -42,6 +43,8 @@ def build_engine(settings: Settings, report: Report) -> EngineParts:
 
     loaded = load(source, device, dtype, progress)
     kv_bytes = probe(loaded.model)
+    shape = shape_of(loaded.model, kv_bytes)
+    pack_linear_layers(loaded.model, lambda: probe_logits(loaded.model))
     config = _configure(settings, loaded, kv_bytes)
     report(ServiceStatus.MEASURING, "Measuring this machine.", None)
     ceilings = measure_ceilings(loaded.model, device, cache=cache_folder() / "ceilings.json")
@@ -51,7 +54,7 @@ def build_engine(settings: Settings, report: Report) -> EngineParts:
         dtype=str(dtype).removeprefix("torch."),
         device=describe_device(device),
         kv_bytes_per_token=kv_bytes,
-        shape=shape_of(loaded.model, kv_bytes),
+        shape=shape,
         ceilings=ceilings,
     )
     tokenizer = Tokenizer(loaded.tokenizer, loaded.generation_config.eos_token_id)

@@ -31,7 +31,7 @@ def probe(model: PreTrainedModel) -> int:
     """
     name = type(model).__name__
     config = model.config.get_text_config()
-    prompts = [[token % config.vocab_size for token in prompt] for prompt in _PROMPTS]
+    prompts = _prompts(model)
     together, calls, kv_bytes = _step(model, prompts)
     if sorted(calls) != list(range(config.num_hidden_layers)):
         raise ModelNotServable(
@@ -45,6 +45,16 @@ def probe(model: PreTrainedModel) -> int:
             f"cannot be served together."
         )
     return kv_bytes
+
+
+def probe_logits(model: PreTrainedModel) -> Tensor:
+    """Last logits of the probe's two requests, `[2, vocab_size]` in float32."""
+    return _step(model, _prompts(model))[0]
+
+
+def _prompts(model: PreTrainedModel) -> list[list[int]]:
+    vocabulary = model.config.get_text_config().vocab_size
+    return [[token % vocabulary for token in prompt] for prompt in _PROMPTS]
 
 
 def _step(model: PreTrainedModel, prompts: Sequence[list[int]]) -> tuple[Tensor, list[int], int]:

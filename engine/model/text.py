@@ -85,6 +85,15 @@ class Tokenizer:
         )
         return text
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token stands for on its own, often only part of a character; unknown: none.
+
+        Only byte-level vocabularies know the bytes; of others it is the token's decoded text.
+        """
+        if self.byte_table is not None:
+            return self.byte_table[token_id] if 0 <= token_id < len(self.byte_table) else b""
+        return self.decode([token_id], skip_special_tokens=False).encode()
+
     def count(self, text: str) -> int:
         """Tokens of a text on its own, without any added around it."""
         return len(self.encode(text, add_special_tokens=False))
