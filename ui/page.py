@@ -26,7 +26,7 @@ FEED_ROUTE: Final = "live/feed"
 RESTART_ROUTE: Final = "live/restart"
 REQUEST_ROUTE: Final = "live/request/"
 
-STYLE_SHEETS: Final = ("tokens.css", "page.css", "timeline.css", "chat.css")
+STYLE_SHEETS: Final = ("tokens.css", "page.css", "timeline.css", "chat.css", "settings.css")
 
 _FONT = [
     "ui-sans-serif",
@@ -63,10 +63,13 @@ def head_html() -> str:
     return f'<meta name="color-scheme" content="light dark">{modules}'
 
 
-def build_page(build_chat: Callable[[], object]) -> gr.Blocks:
+def build_page(
+    build_chat: Callable[[], object], build_settings: Callable[[], object] | None = None
+) -> gr.Blocks:
     """The whole page as a ``gr.Blocks``.
 
-    ``build_chat`` is called once, inside the left column, and adds the chat's components there.
+    ``build_chat`` is called once, inside the left column, and adds the chat's components there;
+    ``build_settings`` likewise adds the settings panel beside the tabs.
     """
     page: gr.Blocks
     with gr.Blocks(title=words.TITLE, fill_width=True, fill_height=True) as page:
@@ -84,6 +87,8 @@ def build_page(build_chat: Callable[[], object]) -> gr.Blocks:
                     _panel("ttft", panels.ttft())
                     _panel("roofline", panels.roofline())
                 _panel("drawer", panels.drawer())
+        if build_settings is not None:
+            build_settings()
     return page
 
 

@@ -13,6 +13,7 @@ from itertools import count
 import plotly.graph_objects as go
 
 from ui import figures, words
+from ui.words_settings import SETTINGS
 
 _tooltip_numbers = count(1)
 
@@ -26,6 +27,11 @@ _THEME_ICON = (
     '<svg width="16" height="16" viewBox="0 0 16 16" aria-hidden="true">'
     '<circle cx="8" cy="8" r="6.2" fill="none" stroke="currentColor" stroke-width="1.5"/>'
     '<path d="M8 1.8a6.2 6.2 0 0 1 0 12.4z" fill="currentColor"/></svg>'
+)
+_SETTINGS_ICON = (
+    '<svg width="16" height="16" viewBox="0 0 16 16" aria-hidden="true" fill="none" '
+    'stroke="currentColor" stroke-width="1.5"><path d="M1 4h8M13 4h2M1 12h2M7 12h8"/>'
+    '<circle cx="11" cy="4" r="2"/><circle cx="5" cy="12" r="2"/></svg>'
 )
 _TABLE_ICON = (
     '<svg width="12" height="12" viewBox="0 0 12 12" aria-hidden="true" fill="none" '
@@ -94,7 +100,8 @@ def header() -> str:
         '<span data-role="state">Connecting…</span></span>'
         '<button type="button" class="ps-icon-button" data-role="theme" '
         f'aria-label="Switch between light and dark">{_THEME_ICON}</button>'
-        '<span data-role="settings-slot"></span></div></header>'
+        '<button type="button" class="ps-icon-button" data-role="settings" aria-expanded="false" '
+        f'aria-label="{SETTINGS["open"]}" hidden>{_SETTINGS_ICON}</button></div></header>'
     )
 
 
@@ -254,6 +261,19 @@ def roofline() -> str:
         '<div class="ps-plot ps-roofline" role="img" aria-label="Roofline" '
         f'data-figure="{_figure(figures.roofline())}"></div>{_table_slot("roofline")}',
         _table_button("roofline"),
+    )
+
+
+def display_settings() -> str:
+    """What only this browser keeps: colours and talk mode; the way out of the settings panel."""
+    switches = "".join(
+        f'<label><input type="checkbox" data-role="{name}"> {SETTINGS[name]}</label>'
+        for name in ("dark", "talk")
+    )
+    return (
+        f'<h3>{SETTINGS["display"]}</h3><div class="ps-switches">{switches}</div>'
+        f'<button type="button" class="ps-icon-button" data-role="close-settings" '
+        f'aria-label="{SETTINGS["close"]}">✕</button>'
     )
 
 

@@ -6,6 +6,7 @@ or error text of a visitor passes here.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from functools import cache
 
@@ -23,6 +24,7 @@ from engine.contracts import ServiceStatus
 from engine.service import EngineService
 from engine.telemetry.export import request_detail
 from ui import page
+from ui.admin_key import HEADER, WRONG_KEY_SECONDS, AdminKey
 from ui.feed import Feed
 
 _RESTARTABLE = (ServiceStatus.FAILED, ServiceStatus.STOPPED, ServiceStatus.STUCK)
@@ -37,8 +39,14 @@ class _Scripts(StaticFiles):
         return response
 
 
-def routes(service: EngineService, feed: Feed) -> list[Route | Mount]:
-    """Everything that the page's scripts and a load balancer ask for."""
+def routes(
+    service: EngineService, feed: Feed, admin_key: AdminKey | None = None
+) -> list[Route | Mount]:
+    """Everything that the page's scripts and a load balancer ask for.
+
+    With a key, a restart needs it in the header `X-Admin-Key`.
+    """
+    lock = admin_key or AdminKey()
 
     async def live_feed(request: Request) -> Response:
         query = request.query_params
@@ -62,6 +70,11 @@ def routes(service: EngineService, feed: Feed) -> list[Route | Mount]:
         return _json(orjson.dumps(request_detail(record)))
 
     async def restart(request: Request) -> Response:
+        given = request.headers.get(HEADER)
+        if not lock.opens(given):
+            if given:
+                await asyncio.sleep(WRONG_KEY_SECONDS)
+            return _error(401, f"This server's admin key is needed, in the header {HEADER}.")
         if service.state.status not in _RESTARTABLE:
             return _error(
                 409, f"The engine is {service.state.status}; there is nothing to restart."

@@ -23,7 +23,7 @@ export class Header {
     this.machine = element.querySelector("[data-role=machine]");
     this.state = element.querySelector("[data-role=state]");
     this.dot = element.querySelector("[data-role=dot]");
-    element.querySelector("[data-role=theme]").addEventListener("click", toggleTheme);
+    element.querySelector("[data-role=theme]").addEventListener("click", () => setTheme(!document.body.classList.contains("dark")));
     recallTheme();
   }
 
@@ -44,8 +44,9 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-function toggleTheme() {
-  const dark = document.body.classList.toggle("dark");
+/** Show dark or light colours, and remember it. */
+export function setTheme(dark) {
+  document.body.classList.toggle("dark", dark);
   try {
     localStorage.setItem(THEME_KEY, dark ? "dark" : "light");
   } catch {

@@ -10,7 +10,9 @@ import { Notice } from "./notice.js";
 import { Offset } from "./offset.js";
 import { listenForRequests } from "./pointing.js";
 import { Roofline } from "./roofline.js";
+import { Settings } from "./settings.js";
 import { Tables } from "./tables.js";
+import { recallTalk } from "./talk.js";
 import { Timeline } from "./timeline.js";
 import { TtftCard } from "./ttft.js";
 import { initTooltips } from "./tooltips.js";
@@ -24,6 +26,7 @@ const PANELS = {
   ttft: [TtftCard, Tables],
   roofline: [Roofline, Tables],
   drawer: [Drawer],
+  settings: [Settings],
 };
 const CHAT = "ps-chat";
 let started = false;
@@ -41,7 +44,7 @@ function present(selector) {
 }
 
 export async function mount(kind, element) {
-  await present("[data-ps-words]");
+  await present("[data-role=settings]");
   if (!started) start();
   for (const Panel of PANELS[kind]) app.add(new Panel(element, app));
 }
@@ -50,6 +53,7 @@ function start() {
   started = true;
   app.start();
   initTooltips();
+  recallTalk();
   listenForRequests(app, (n) => app.open(n));
   present(`#${CHAT}`).then((chat) => app.own.watch(chat));
   window.phasescope = { app, trace: app.trace, own: app.own, version: VERSION };

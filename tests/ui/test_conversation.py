@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ui import conversation
@@ -18,6 +18,7 @@ def _exchange(question: str, answer: str) -> list[conversation.Message]:
     return [conversation.question(question), conversation.answer(answer, FOOTER)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(min_size=1), st.text()), max_size=4))
 def test_turns_are_what_was_said_without_footers(said: list[tuple[str, str]]) -> None:
     history = [message for pair in said for message in _exchange(*pair)]

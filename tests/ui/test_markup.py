@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ui import markup
@@ -38,6 +39,7 @@ def _read(html: str) -> _Reader:
     return reader
 
 
+@settings(deadline=None)
 @given(TEXTS)
 @example("if a<b then <pad> else </s> <T>")
 @example("&lt;b&gt; &amp; &#60;")
@@ -49,6 +51,7 @@ def test_the_text_comes_back_character_by_character(text: str) -> None:
     assert markup.plain(markup.verbatim(text)) == text
 
 
+@settings(deadline=None)
 @given(TEXTS)
 @example("<img src=http://example.org/x.png onerror=alert(1)>")
 @example("**<a href='javascript:1'>x</a>**")
@@ -83,12 +86,20 @@ def test_code_bold_and_headings_are_shown_and_nothing_else(text: str, html: str)
 
 
 def test_code_in_a_fence_is_verbatim_also_while_it_is_open() -> None:
-    closed = markup.render("```c\nif (a<b) **x**;\n```\nend")
+    closed = markup.render("so:\n\n```c\nif (a<b) **x**;\n```\n\nend")
     assert "<code class='ps-code'>if (a&lt;b) **x**;\n</code>" in closed
-    assert closed.endswith("\nend")
+    assert closed.startswith("so:<span class='ps-mark'>\n\n```c\n</span>")
+    assert closed.endswith("<span class='ps-mark'>```\n\n</span>end")
     assert "<code class='ps-code'>**x*</code>" in markup.render("```c\n**x*")
 
 
 def test_plain_text_only_grows_at_its_end_as_it_is_streamed() -> None:
     """Gradio then sends the new characters alone."""
     assert markup.render("one two").startswith(markup.render("one t"))
+
+
+@pytest.mark.parametrize("piece", ["\n", "`", "**", "```\n", "<", "# ", "a ** b"])
+def test_rendering_stays_linear_in_the_length_of_a_text(piece: str) -> None:
+    began = time.perf_counter()
+    markup.render(piece * 20_000)
+    assert time.perf_counter() - began < 2

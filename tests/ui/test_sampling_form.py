@@ -19,8 +19,8 @@ def test_empty_fields_stand_for_their_defaults() -> None:
 
 
 def test_whole_numbers_may_come_as_the_browser_sends_them() -> None:
-    params = sampling_params({"top_k": 40.0, "seed": 7.0, "max_tokens": 12.0})
-    assert (params.top_k, params.seed, params.max_tokens) == (40, 7, 12)
+    params = sampling_params({"top_k": 40.0, "seed": " -7 ", "max_tokens": 12.0})
+    assert (params.top_k, params.seed, params.max_tokens) == (40, -7, 12)
 
 
 def test_stop_strings_are_lines() -> None:
@@ -41,7 +41,9 @@ def test_stop_strings_are_lines() -> None:
         ("repetition_penalty", 0, "above 0"),
         ("presence_penalty", 3, "from -2 to 2"),
         ("frequency_penalty", float("inf"), "from -2 to 2"),
-        ("seed", 0.5, "whole number"),
+        ("seed", "0.5", "whole number"),
+        ("seed", "9" * 5000, "whole number"),
+        ("seed", str(2**63), "whole number"),
         ("max_tokens", 0, "at least 1"),
         ("stop", "x" * 300, "1 to 256 characters"),
         ("stop", "\n".join("abcdefghijklmnopq"), "limit is 16"),

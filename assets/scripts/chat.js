@@ -1,0 +1,165 @@
+// What the chat card does in the browser: an estimate of the tokens in the composer, hints from the
+// live state, and an announcement of answers a sentence at a time. It sends nothing anywhere.
+
+import { app } from "./app.js";
+import { estimateTokens, finishedSentences } from "./chat_text.js";
+import { count as withSeparators } from "./formats.js";
+import { fill } from "./words.js";
+
+const LOG = "ps-log";
+const NEAR_END = 100;
+const UNATTENDED = new Set(["loading", "measuring"]);
+
+const find = (id, inner = "") => document.querySelector(`#${id} ${inner}`);
+
+/** Write the composer's token estimate and the output limit into `element`, as they change. */
+export function count(element, words) {
+  const tokens = element.querySelector("[data-role=tokens]");
+  const limit = element.querySelector("[data-role=limit]");
+  const write = () => {
+    const n = estimateTokens(find("ps-message", "textarea")?.value ?? "");
+    const sentence = n === 0 ? words.no_tokens : n === 1 ? words.token : words.tokens;
+    setText(tokens, fill(sentence, { n: withSeparators(n) }));
+    // The settings are not in the document before they are opened.
+    const field = find("ps-max-tokens", "input");
+    const most = Number(field?.value || limit.dataset.default);
+    if (most > 0) setText(limit, fill(words.limit, { n: withSeparators(most) }));
+  };
+  document.addEventListener("input", write);
+  // A value that the server set arrives without an input event.
+  setInterval(() => !document.hidden && element.isConnected && write(), 500);
+  write();
+}
+
+/** Keep the card's hint and the composer's state up to date, and read answers out. */
+export async function watch(element, words) {
+  const hint = element.querySelector(".ps-hint");
+  app.add({ element, draw: () => showState(hint, words) });
+  const log = await appearing(LOG);
+  const area = log.querySelector("[role=log]");
+  keepSelectionInView(area);
+  keepEndInView(area);
+  const announcer = new Announcer(element.querySelector(".ps-said"));
+  const changed = () => {
+    nameRequests(log);
+    tidy(log, words);
+    followRunning(log);
+    announcer.follow(log);
+  };
+  new MutationObserver(changed).observe(log, {
+    subtree: true, childList: true, characterData: true, attributes: true,
+    attributeFilter: ["aria-label", "aria-live"],
+  });
+  changed();
+}
+
+/** The element with an id, once it is there: components appear in no fixed order. */
+async function appearing(id) {
+  for (;;) {
+    const found = document.getElementById(id);
+    if (found) return found;
+    await new Promise(requestAnimationFrame);
+  }
+}
+
+function showState(hint, words) {
+  const { state, sum } = app.trace;
+  if (!state) return;
+  const sentence = hintOf(state, sum, words);
+  hint.hidden = !sentence;
+  setText(hint, sentence);
+  const card = hint.closest("#ps-chat");
+  if (card) card.dataset.state = state.name;
+  const waits = UNATTENDED.has(state.name);
+  const box = find("ps-message", "textarea");
+  if (box) box.disabled = waits; // what is typed in it stays
+  const send = document.getElementById("ps-send");
+  if (send) send.disabled = waits;
+}
+
+function hintOf(state, sum, words) {
+  if (state.name === "loading") {
+    return fill(words.loading, { text: (state.text || words.loading_model).replace(/\.+$/, "") });
+  }
+  if (state.name === "measuring") return words.measuring;
+  if (state.name === "queue_full") return words.queue_full;
+  if (state.name === "busy" && sum) return fill(words.busy, { running: withSeparators(sum.run) });
+  return "";
+}
+
+/** Gradio scrolls to the end with each token; a person who has selected text is not done with it. */
+function keepSelectionInView(area) {
+  area.scrollTo = (...place) => {
+    const selection = getSelection();
+    const selects = !selection.isCollapsed && area.contains(selection.anchorNode);
+    if (!selects) Element.prototype.scrollTo.apply(area, place);
+  };
+}
+
+/** When the settings open, the conversation gets less room: its end stays in view if it was. */
+function keepEndInView(area) {
+  let atEnd = true;
+  area.addEventListener("scroll", () => {
+    atEnd = area.scrollTop + area.clientHeight > area.scrollHeight - NEAR_END;
+  });
+  new ResizeObserver(() => {
+    if (atEnd) area.scrollTop = area.scrollHeight;
+  }).observe(area);
+}
+
+/** Footers name their request in plain attributes, since the sanitiser drops data-... ones. */
+function nameRequests(log) {
+  for (const footer of log.querySelectorAll(".ps-foot:not([data-own])")) {
+    footer.dataset.epoch = footer.name;
+    footer.dataset.request = footer.value;
+    footer.dataset.own = footer.value;
+  }
+}
+
+/** Gradio puts an answer's markup into its label and announces each token: we say it better. */
+function tidy(log, words) {
+  for (const undo of log.querySelectorAll('button[aria-label="Undo"]')) {
+    undo.setAttribute("aria-label", words.edit);
+    undo.title = words.edit;
+  }
+  for (const labelled of log.querySelectorAll("[data-testid][aria-label]")) {
+    labelled.removeAttribute("aria-label");
+  }
+  for (const live of log.querySelectorAll("[role=log][aria-live=polite]")) {
+    live.setAttribute("aria-live", "off");
+  }
+}
+
+/** Stop is of use only while an answer runs. */
+function followRunning(log) {
+  const stop = document.getElementById("ps-stop");
+  if (stop) stop.disabled = !log.querySelector(".ps-running");
+}
+
+/** Puts each finished sentence of a running answer into a polite live region, once. */
+class Announcer {
+  constructor(region) {
+    this.region = region;
+    this.request = null;
+    this.said = 0;
+  }
+
+  follow(log) {
+    const footer = [...log.querySelectorAll(".ps-foot")].pop();
+    if (!footer) return;
+    const running = footer.classList.contains("ps-running");
+    if (footer.value !== this.request) {
+      this.request = footer.value;
+      this.said = running ? 0 : Infinity; // an answer that was here already is not read again
+    }
+    const text = footer.closest(".message-row")?.querySelector(".md")?.textContent ?? "";
+    const upTo = running ? finishedSentences(text) : text.length;
+    if (upTo <= this.said) return;
+    this.region.textContent = text.slice(this.said, upTo).trim();
+    this.said = upTo;
+  }
+}
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
