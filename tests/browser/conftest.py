@@ -39,7 +39,9 @@ def find_chromium() -> str | None:
     return named or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-@pytest.fixture(scope="session")
+# Playwright keeps an event loop running in this thread, which tests elsewhere could not bear: it
+# ends with this package.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     path = find_chromium()
     if path is None:
@@ -101,7 +103,7 @@ class FakeServer:
             return str(answer.read().decode())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fake_server(browser: Browser) -> Iterator[FakeServer]:
     from tests.browser.fake_app import FakeFeed, serve
 
@@ -131,7 +133,7 @@ def show(page: Page, fake: FakeServer) -> Callable[..., Page]:
     return open_scenario
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def module(browser: Browser, fake_server: FakeServer) -> Iterator[Callable[[str, str], Any]]:
     """``module("formats.js", "m.duration(1340)")``: a value computed with a module of the page.
 
