@@ -377,3 +377,16 @@ def test_the_settings_of_a_tokenizer_are_left_alone_after_the_first_call() -> No
     tokenizer.encode("text")
     tokenizer.decode([65, 66])
     assert calls.changed == []
+
+
+def test_the_bytes_of_tokens_make_up_the_bytes_of_a_text() -> None:
+    tokenizer = Tokenizer(byte_level(["wörd", b"\xc3"]))
+    text = "a wörd é 漢 <|im_end|>"
+    assert b"".join(map(tokenizer.token_bytes, tokenizer.encode(text))) == text.encode()
+    assert tokenizer.token_bytes(tokenizer.vocab_size) == tokenizer.token_bytes(-1) == b""
+
+
+def test_a_vocabulary_without_bytes_gives_the_text_of_a_token() -> None:
+    hf = sentencepiece(["ab"])
+    (token_id,) = ids_of(hf, ["ab"])
+    assert Tokenizer(hf).token_bytes(token_id) == b"ab"
