@@ -25,6 +25,7 @@ PLOTLY_ROUTE: Final = "live/plotly.js"
 FEED_ROUTE: Final = "live/feed"
 RESTART_ROUTE: Final = "live/restart"
 REQUEST_ROUTE: Final = "live/request/"
+EXPORT_ROUTE: Final = "live/requests"
 
 STYLE_SHEETS: Final = ("tokens.css", "page.css", "timeline.css", "chat.css", "settings.css")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 
 import brotli
@@ -15,14 +16,14 @@ import orjson
 from plotly.offline import get_plotlyjs
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from engine.contracts import ServiceStatus
 from engine.service import EngineService
-from engine.telemetry.export import request_detail
+from engine.telemetry.export import csv_lines, json_pieces, request_detail
 from ui import page
 from ui.admin_key import HEADER, WRONG_KEY_SECONDS, AdminKey
 from ui.feed import Feed
@@ -69,6 +70,13 @@ def routes(
             return _error(404, f"R{name[:16]} is not known, or no longer kept.")
         return _json(orjson.dumps(request_detail(record)))
 
+    async def export(request: Request) -> Response:
+        # A copy of the records: a slow reader holds up nobody.
+        records = service.store.records()
+        if request.url.path.endswith(".csv"):
+            return _download(csv_lines(records), "text/csv", "phasescope-requests.csv")
+        return _download(json_pieces(records), "application/json", "phasescope-requests.json")
+
     async def restart(request: Request) -> Response:
         given = request.headers.get(HEADER)
         if not lock.opens(given):
@@ -90,6 +98,8 @@ def routes(
     return [
         Route(f"/{page.FEED_ROUTE}", live_feed),
         Route(f"/{page.REQUEST_ROUTE}R{{name}}.json", request_record),
+        Route(f"/{page.EXPORT_ROUTE}.json", export),
+        Route(f"/{page.EXPORT_ROUTE}.csv", export),
         Route(f"/{page.RESTART_ROUTE}", restart, methods=["POST"]),
         Route(f"/{page.PLOTLY_ROUTE}", _plotly_script),
         Route("/health", health),
@@ -123,6 +133,11 @@ def _accepts_brotli(request: Request) -> bool:
 def _json(body: bytes, *, status: int = 200, compressed: bool = False) -> Response:
     headers = {"Cache-Control": "no-store"} | ({"Content-Encoding": "br"} if compressed else {})
     return Response(body, status, headers, media_type="application/json")
+
+
+def _download(pieces: Iterator[str], media_type: str, name: str) -> Response:
+    headers = {"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(pieces, headers=headers, media_type=media_type)
 
 
 def _error(status: int, message: str) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -82,6 +84,20 @@ def test_one_request_is_told_without_its_text(service: EngineService, client: Te
     assert detail["num_output_tokens"] == 5
     assert sum(detail["ttft_parts"].values()) == pytest.approx(detail["ttft_seconds"])
     assert "hunter2" not in answer.text
+
+
+def test_all_kept_requests_are_exported_without_their_text(
+    service: EngineService, client: TestClient
+) -> None:
+    numbers = [finish(service) for _ in range(3)]
+    answer = client.get("/live/requests.json")
+    assert "attachment" in answer.headers["content-disposition"]
+    assert [request["id"] for request in answer.json()] == [f"R{number}" for number in numbers]
+    table = client.get("/live/requests.csv")
+    rows = list(csv.DictReader(io.StringIO(table.text)))
+    assert [row["num_output_tokens"] for row in rows] == ["5"] * 3
+    assert all(float(row["ttft"]) > 0 for row in rows)
+    assert "hunter2" not in answer.text + table.text
 
 
 @pytest.mark.parametrize("name", ["R999", "Rx", "R1e3", "R99999999999999999999", "R-1"])
