@@ -23,17 +23,37 @@ class Tokenizer(Text, Protocol):
         """Every token id that ends an answer."""
         ...
 
+    @property
+    def vocab_size(self) -> int:
+        """Token ids that there are."""
+        ...
+
     def render(
-        self, messages: Sequence[dict[str, Any]], *, known_ids: Sequence[int] = ()
+        self,
+        messages: Sequence[dict[str, Any]],
+        add_generation_prompt: bool | None = None,
+        continue_final: bool = False,
+        *,
+        known_ids: Sequence[int] = (),
     ) -> list[int]:
         """Token ids of a chat, ready for the answer; raises InvalidRequest.
 
-        known_ids: ids of the turns so far, to begin with where they fit.
+        continue_final: the last message goes on; else a turn is opened unless
+        `add_generation_prompt` is False. known_ids: ids of the turns so far, to begin with where
+        they fit.
         """
         ...
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of plain text; raises InvalidRequest."""
+        ...
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text of token ids."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token stands for on its own, often only part of a character."""
         ...
 
 

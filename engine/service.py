@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from engine.core.records import PoolRecord
 from engine.core.request import Request, SamplingParams, Timeline
 from engine.mailbox import TokenStream
 from engine.telemetry.store import TraceStore
+from engine.turns import MAX_TURN_SECONDS, Turn, TurnQueue, TurnState
 from engine.worker import Worker
 
 _ENDED = (ServiceStatus.FAILED, ServiceStatus.STOPPED, ServiceStatus.STUCK, ServiceStatus.CLOSED)
@@ -61,6 +63,8 @@ class EngineService:
         self._num_requests = 0
         self._conversations = ConversationStore(self.clock.now)
         self._worker: Worker | None = None
+        self.turns = TurnQueue()
+        self._turn_state: TurnState | None = None
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -93,6 +97,39 @@ class EngineService:
         """
         worker = self._serving_worker()
         worker.reconfigure(replace(worker.serving().config, **changes))
+
+    # -- exclusive turns --------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusive_turn(
+        self, label: str, *, max_seconds: float = MAX_TURN_SECONDS, patience: float = 60.0
+    ) -> Iterator[ExclusiveTurn]:
+        """Have the engine alone, for `max_seconds` at most; what others send meanwhile waits.
+
+        Call it with a place at the head of `turns`. Raises TurnOver when what runs has not ended
+        after `patience` seconds, EngineStopped when no engine serves. When the time is up the
+        holder's requests are ended and everything else it does raises TurnOver.
+        """
+        worker = self._serving_worker()
+        turn = Turn()
+        worker.begin_turn(turn, patience)
+        self._turn_state = TurnState(label, self.clock.now() + max_seconds, len(self.turns) - 1)
+        # A holder that never returns must not keep everybody else waiting.
+        timer = threading.Timer(max_seconds, worker.end_turn, (turn,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield ExclusiveTurn(self, worker, turn, self._turn_state.ends_by)
+        finally:
+            timer.cancel()
+            self._turn_state = None
+            worker.end_turn(turn)
+
+    @property
+    def turn(self) -> TurnState | None:
+        """The turn that lasts, for a banner; None while everybody is served."""
+        state = self._turn_state
+        return replace(state, num_waiting=max(0, len(self.turns) - 1)) if state else None
 
     # -- what is ----------------------------------------------------------------------------------
 
@@ -182,11 +219,21 @@ class EngineService:
     ) -> TokenStream:
         """Submit a prompt of token ids; tokenising happens in the caller's thread.
 
-        Options: `cache_salt`, `label`, `streamed` and `composition`, as in `Request`. Raises
-        InvalidRequest (or PromptTooLong) for what cannot be served, QueueFull, or EngineStopped;
-        nothing is left behind then.
+        Options: `cache_salt`, `priority`, `label`, `streamed` and `composition`, as in `Request`.
+        Raises InvalidRequest (or PromptTooLong) for what cannot be served, QueueFull, or
+        EngineStopped; nothing is left behind then.
         """
         return self._submit(lambda _: list(token_ids), params, **options)[0]
+
+    def submit_request(
+        self, token_ids: Sequence[int], params: SamplingParams, **options: Any
+    ) -> tuple[TokenStream, Request]:
+        """As `submit`, with the engine's own request: to be read, and changed by nobody else.
+
+        A further option is `submitted`: when the request came, on the service's clock, if its
+        prompt was tokenised before this call.
+        """
+        return self._submit(lambda _: list(token_ids), params, **options)
 
     def _submit(
         self,
@@ -194,11 +241,14 @@ class EngineService:
         params: SamplingParams,
         *,
         cache_salt: str | None = None,
+        priority: int = 0,
         label: str | None = None,
         streamed: bool = True,
         composition: Sequence[tuple[str, int]] = (),
+        submitted: float | None = None,
+        turn: Turn | None = None,
     ) -> tuple[TokenStream, Request]:
-        submitted = self.clock.now()
+        submitted = self.clock.now() if submitted is None else submitted
         worker = self._serving_worker()
         token_ids = prepare(worker.serving().tokenizer)
         if not token_ids:
@@ -213,12 +263,13 @@ class EngineService:
                 timeline=Timeline(submitted=submitted),
                 end_token_ids=parts.tokenizer.end_token_ids,
                 cache_salt=cache_salt,
+                priority=priority,
                 label=label,
                 streamed=streamed,
                 composition=tuple(composition),
             )
 
-        return worker.submit(make)
+        return worker.submit(make, turn)
 
     def _next_number(self) -> int:
         with self._lock:
@@ -234,3 +285,26 @@ class EngineService:
     @property
     def _parts(self) -> EngineParts | None:
         return self._worker.parts if self._worker else None
+
+
+class ExclusiveTurn:
+    """The engine as the holder of a turn has it; every method raises TurnOver once it is over.
+
+    `ends_by` is when that is at the latest, in seconds of the service's clock.
+    """
+
+    def __init__(self, service: EngineService, worker: Worker, turn: Turn, ends_by: float) -> None:
+        self.ends_by = ends_by
+        self._service = service
+        self._worker = worker
+        self._turn = turn
+
+    def prepare(self, config: EngineConfig) -> None:
+        """Start from an empty cache under `config`, which holds until the next call or the end."""
+        self._worker.prepare_turn(self._turn, config)
+
+    def submit(
+        self, token_ids: Sequence[int], params: SamplingParams, **options: Any
+    ) -> TokenStream:
+        """As `EngineService.submit`, ahead of everybody who waits; the queue has no limit."""
+        return self._service.submit(token_ids, params, turn=self._turn, **options)

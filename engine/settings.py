@@ -24,6 +24,11 @@ def _setting(default: Any, text: str, **limits: Any) -> Any:
     return field(default=default, metadata={"help": text, **limits})
 
 
+def names_in(text: str | None) -> tuple[str, ...]:
+    """The names in a setting that lists several, separated by commas."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that a start can be given; the help texts say what each is.
@@ -42,11 +47,29 @@ class Settings:
     budget: int = _setting(256, "token budget: positions one step may compute", low=1, high=65536)
     slots: int = _setting(8, "requests that may hold a slot at once", low=1, high=1024)
     queue: int = _setting(64, "requests that may wait beside them", low=1, high=10000)
-    context: int = _setting(8192, "longest prompt and answer together, in tokens", low=2)
+    context: int = _setting(4096, "longest prompt and answer together, in tokens", low=2)
     kv_blocks: int = _setting(0, "16-token blocks of the KV cache; 0: by free memory", low=0)
     prefix_caching: bool = _setting(True, "reuse the KV blocks of equal prompt openings")
     policy: str = _setting("chunked", "how a step is filled", choices=tuple(sorted(POLICIES)))
     stuck_after: float = _setting(60.0, "seconds a step may take before it counts as stuck", low=1)
+    api_key: str | None = _setting(
+        None,
+        "keys that open the API, separated by commas; better set in the environment, where no "
+        "process list shows them; default: no key is needed",
+        secret=True,
+    )
+    api_limit: int = _setting(
+        0, "API requests one client may have running and queued; 0: as the queue holds", low=0
+    )
+    admin_key: str | None = _setting(
+        None,
+        "key that the settings panel and a restart ask for, for a server that strangers can reach; "
+        "better set in the environment; default: everybody may change the engine",
+        secret=True,
+    )
+    cors_origins: str | None = _setting(
+        None, "pages whose scripts may use the API, separated by commas, or *; default: none"
+    )
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -93,8 +116,13 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
             parser.add_argument(flag, type=kind, choices=choices, help=text, metavar=_meta(item))
     parser.set_defaults(**{item.name: _default(item) for item in fields(Settings)})
     try:
-        parser.set_defaults(**_from_environment(environ))
-        return Settings(**vars(parser.parse_args(arguments)))
+        given = _from_environment(environ)
+        # Defaults are shown by --help, which is no place for a key.
+        hidden = {item.name for item in fields(Settings) if item.metadata.get("secret")}
+        parser.set_defaults(**{name: given[name] for name in given if name not in hidden})
+        values = vars(parser.parse_args(arguments))
+        values |= {name: given[name] for name in hidden & given.keys() if values[name] is None}
+        return Settings(**values)
     except InvalidRequest as error:
         parser.error(str(error))
 

@@ -19,9 +19,10 @@ from engine.core.config import EngineConfig
 from engine.core.engine import Engine, Output
 from engine.core.errors import EngineStopped, InvalidRequest, PhaseScopeError, QueueFull
 from engine.core.records import PoolRecord, record_pool
-from engine.core.request import FinishReason, Request, SamplingParams, Timeline
+from engine.core.request import FinishReason, Request, RequestStatus, SamplingParams, Timeline
 from engine.mailbox import Ending, Mailbox, TokenStream
 from engine.telemetry.store import TraceStore
+from engine.turns import Turn, TurnGate, TurnOver
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,15 @@ class _Reconfigure:
     applied: Future[None]
 
 
-_Message = _Submit | _Cancel | _Delivered | _Reconfigure
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Something to be done between two steps; `act` may raise a PhaseScopeError."""
+
+    act: Callable[[], None]
+    applied: Future[None]
+
+
+_Message = _Submit | _Cancel | _Delivered | _Reconfigure | _Call
 
 
 class Worker:
@@ -93,6 +102,7 @@ class Worker:
         self._pool_wanted = False
         self._pool: PoolRecord | None = None
         self._failures: deque[float] = deque(maxlen=FAILURES_TO_STOP)
+        self._gate = TurnGate()
 
     # -- for everybody ----------------------------------------------------------------------------
 
@@ -115,26 +125,30 @@ class Worker:
             raise EngineStopped(self.state.reason or "The engine does not take requests.")
         return self.parts
 
-    def submit(self, make: Callable[[EngineParts], Request]) -> tuple[TokenStream, Request]:
+    def submit(
+        self, make: Callable[[EngineParts], Request], turn: Turn | None = None
+    ) -> tuple[TokenStream, Request]:
         """Queue the request that `make` makes, once there is a place for it.
+
+        While a turn lasts, requests made in it are taken whatever their number, and others wait.
 
         Raises EngineStopped, QueueFull or PromptTooLong; the last leaves a record of the refusal.
         """
         mailbox = Mailbox()
         with self._lock:
             parts = self.serving()
-            limit = parts.config.max_running + parts.config.max_waiting
-            if len(self._live) >= limit:
-                self.num_refused += 1
-                raise QueueFull(
-                    f"The queue is full ({parts.config.max_waiting} waiting). "
-                    f"Try again in a moment."
-                )
+            if turn is None:
+                self._check_queue(self._gate.config or parts.config)
+            else:
+                self._gate.check(turn)
             request = make(parts)
+            if turn is not None:
+                turn.numbers.add(request.number)
             self._store.open(request)
             try:
                 assert self.engine is not None
-                self.engine.scheduler.limit_output(request)
+                config = self._gate.config if turn is None else None
+                self.engine.scheduler.limit_output(request, config)
             except InvalidRequest as error:
                 self._mark_failed(request, str(error))
                 self._store.close(request)
@@ -153,8 +167,66 @@ class Worker:
         applied: Future[None] = Future()
         with self._lock:
             self.serving()
+            if self._gate.turn is not None:
+                raise InvalidRequest(
+                    "An experiment has the engine for up to two minutes; change the settings "
+                    "when it is over."
+                )
             self._post(_Reconfigure(config, applied))
         applied.result()
+
+    def begin_turn(self, turn: Turn, timeout: float) -> None:
+        """Hold back what others submit from now on; returns once what runs has ended.
+
+        Raises TurnOver when that takes more than `timeout` seconds, EngineStopped when no engine
+        serves.
+        """
+        self._call(lambda: self._gate.begin(turn, self.serving().config))
+        try:
+            turn.begun.result(timeout)
+        except TimeoutError:
+            self.end_turn(turn)
+            raise TurnOver(
+                f"The engine was still busy after {timeout:g} s. Try again when fewer people use "
+                f"it."
+            ) from None
+
+    def prepare_turn(self, turn: Turn, config: EngineConfig) -> None:
+        """In a turn, start from an empty cache under `config`; what the holder left is ended."""
+
+        def prepare() -> None:
+            self._gate.check(turn)
+            self._publish(self._serving_engine().fail_all("The experiment went on without it."))
+            self._start_again(config)
+
+        self._call(prepare)
+
+    def end_turn(self, turn: Turn) -> None:
+        """Give the engine back as it was: those who waited are served. Harmless when over."""
+
+        def end() -> None:
+            if self._gate.turn is not turn:
+                return
+            before = self._gate.config
+            engine = self._serving_engine()
+            if turn.begun.done():
+                self._publish(engine.fail_all("The experiment's turn was over."))
+            if before is not None and engine.config != before:
+                self._start_again(before)
+            for request in self._gate.end():
+                self._serving_engine().add(request)
+
+        while not self._retired:
+            try:
+                self._call(end)
+                return
+            except EngineStopped:
+                # After a failure nothing is accepted for a moment; the turn has to end all the
+                # same.
+                with self._lock:
+                    self._lock.wait_for(
+                        lambda: self._retired or self.state.status is ServiceStatus.READY
+                    )
 
     def pool(self) -> PoolRecord | None:
         """The KV pool as it was when this was last called, and ask for it as it is now.
@@ -166,6 +238,22 @@ class Worker:
             self._pool_wanted = True
             self._lock.notify_all()
             return self._pool
+
+    def _call(self, act: Callable[[], None]) -> None:
+        applied: Future[None] = Future()
+        with self._lock:
+            self.serving()
+            self._post(_Call(act, applied))
+        applied.result()
+
+    def _check_queue(self, config: EngineConfig) -> None:
+        """Raise QueueFull when no more requests of everybody may wait. The lock is held."""
+        own = self._gate.turn.numbers if self._gate.turn is not None else frozenset()
+        if len(self._live.keys() - own) >= config.max_running + config.max_waiting:
+            self.num_refused += 1
+            raise QueueFull(
+                f"The queue is full ({config.max_waiting} waiting). Try again in a moment."
+            )
 
     def _stream(self, request: Request, mailbox: Mailbox) -> TokenStream:
         def report(times: list[float], done: bool) -> None:
@@ -206,6 +294,8 @@ class Worker:
                 if not self._receive():
                     return
                 self._step()
+                if not self._serving_engine().has_work:
+                    self._gate.grant()
             except Exception as error:
                 if not self._recover(error):
                     return
@@ -242,16 +332,27 @@ class Worker:
         engine = self._serving_engine()
         if isinstance(message, _Submit):
             # A restart with other settings, before it in the inbox, may have ended it.
-            if message.request.finish_reason is None:
-                engine.add(message.request)
+            request = message.request
+            if request.finish_reason is None and not self._gate.holds(request):
+                engine.add(request)
         elif isinstance(message, _Cancel):
-            output = engine.cancel(message.request)
+            if self._gate.drop(message.request):
+                output: Output | None = self._cancel_held(message.request)
+            else:
+                output = engine.cancel(message.request)
             if output is not None:
                 self._publish((output,))
         elif isinstance(message, _Delivered):
             self._delivered(message)
-        else:
+        elif isinstance(message, _Reconfigure):
             self._apply(message)
+        else:
+            try:
+                message.act()
+            except PhaseScopeError as error:
+                message.applied.set_exception(error)
+            else:
+                message.applied.set_result(None)
 
     def _step(self) -> None:
         self._step_started = self._clock.now()
@@ -287,22 +388,26 @@ class Worker:
 
     def _apply(self, message: _Reconfigure) -> None:
         engine, parts = self._serving_engine(), self.serving()
-        new = replace(parts, config=message.config)
         try:
             if engine.config.same_pool(message.config):
                 engine.reconfigure(message.config)
-                self.parts = new
+                self.parts = replace(parts, config=message.config)
             else:
                 reason = "The engine was restarted with other settings; send the message again."
                 with self._lock:
                     self._publish(engine.fail_all(reason))
                     self._end_live(reason)
-                    parts.runner.resize(message.config.num_blocks)
-                    self._start_engine(new)
+                    self._start_again(message.config)
         except Exception as error:
             message.applied.set_exception(error)
             raise
         message.applied.set_result(None)
+
+    def _start_again(self, config: EngineConfig) -> None:
+        """An engine with an empty pool under `config`, for the same model."""
+        parts = self.serving()
+        parts.runner.resize(config.num_blocks)
+        self._start_engine(replace(parts, config=config))
 
     def _serving_engine(self) -> Engine:
         assert self.engine is not None, "the engine's thread runs before there is an engine"
@@ -350,8 +455,17 @@ class Worker:
         for message in posted:
             if isinstance(message, _Delivered):
                 self._delivered(message)
-            elif isinstance(message, _Reconfigure):
+            elif isinstance(message, _Reconfigure | _Call):
                 message.applied.set_exception(EngineStopped(reason))
+        self._gate.forget()
+        if self._retired:
+            self._gate.end(reason)
+
+    def _cancel_held(self, request: Request) -> Output:
+        request.status = RequestStatus.FINISHED
+        request.finish_reason = FinishReason.CANCELLED
+        request.timeline.finished = self._clock.now()
+        return Output(request, None, "", FinishReason.CANCELLED)
 
     def _mark_failed(self, request: Request, reason: str) -> None:
         request.finish_reason = FinishReason.ERROR

@@ -383,3 +383,17 @@ def test_memory_stays_flat_over_ten_thousand_steps() -> None:
     # What remains of a finished request is its record: about 100 bytes a token time.
     assert second - first < 5 * 1000 * 250
     service.close()
+
+
+def test_a_request_counts_from_when_it_came_where_that_is_told() -> None:
+    service = started(ScriptedRunner())
+    came = service.clock.now() - 5.0
+    stream, request = service.submit_request(HELLO, params(1), submitted=came)
+    list(stream)
+    assert request.output_token_ids == [ord("w")]
+    record = service.store.find(stream.number)
+    assert record is not None
+    assert record.submitted == came
+    assert record.queued is not None
+    assert record.queued - came >= 5.0
+    service.close()

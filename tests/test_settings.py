@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.core.errors import InvalidRequest
-from engine.settings import Settings, parse
+from engine.settings import Settings, names_in, parse
 
 
 def test_defaults_serve_this_machine_only() -> None:
@@ -79,3 +79,20 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     for name in Settings.__dataclass_fields__:
         assert "--" + name.replace("_", "-") in shown
+
+
+def test_keys_come_from_flag_or_environment_and_are_not_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    environ = {"PHASESCOPE_API_KEY": "from-the-environment"}
+    assert parse([], environ).api_key == "from-the-environment"
+    assert parse(["--api-key", "a,b"], environ).api_key == "a,b"
+    assert parse([], {}).api_key is None
+    with pytest.raises(SystemExit):
+        parse(["--help"], environ)
+    assert "from-the-environment" not in capsys.readouterr().out
+
+
+def test_several_names_in_one_setting() -> None:
+    assert names_in(None) == ()
+    assert names_in(" a, b ,,c") == ("a", "b", "c")

@@ -169,7 +169,8 @@ class Request:
 
     `token_ids` holds the prompt and then the output. `max_output_tokens` is `params.max_tokens`
     clipped to what the context and the pool leave room for. `cache_salt` keeps prefix blocks
-    apart from those of other salts. `label` is a name given from outside, such as an
+    apart from those of other salts. `priority` counts only where the queue's order goes by it, low
+    numbers first. `label` is a name given from outside, such as an
     `X-Request-ID`; it is kept in records and means nothing here. `composition` says what the
     prompt is made of, as (part, tokens), and adds up to the prompt where it is given.
     """
@@ -181,6 +182,7 @@ class Request:
     timeline: Timeline
     end_token_ids: frozenset[int] = frozenset()
     cache_salt: str | None = None
+    priority: int = 0
     label: str | None = None
     streamed: bool = True
     composition: tuple[tuple[str, int], ...] = ()

@@ -15,7 +15,8 @@ from engine.core.config import EngineConfig
 from engine.core.errors import PromptTooLong
 from engine.core.kv_blocks import BlockPool, block_hash, root_hash
 from engine.core.plan import Chunk, StepPlan
-from engine.core.policies import POLICIES
+from engine.core.policies import POLICIES, Reading
+from engine.core.queue_order import QUEUE_ORDERS, next_index
 from engine.core.request import (
     ChunkTime,
     FinishReason,
@@ -56,12 +57,14 @@ class Scheduler:
         """Whether any request is waiting or running."""
         return bool(self.waiting or self.running)
 
-    def limit_output(self, request: Request) -> None:
+    def limit_output(self, request: Request, config: EngineConfig | None = None) -> None:
         """Clip the output to what context and pool leave; refuse a prompt that can never fit.
 
+        `config` is what the request will be served under, if that is not this scheduler's.
         Raises PromptTooLong naming the limit: a prompt needs room for at least one output token.
         """
-        context, pool = self.config.max_model_len, self.config.pool_tokens
+        config = config or self.config
+        context, pool = config.max_model_len, config.pool_tokens
         prompt = request.num_prompt_tokens
         if prompt >= context:
             raise PromptTooLong(
@@ -72,7 +75,7 @@ class Scheduler:
         if prompt > pool:
             raise PromptTooLong(
                 f"The prompt has {prompt:,} tokens; the whole KV cache holds {pool:,} "
-                f"({self.config.num_blocks:,} blocks of {self.config.block_size}). Shorten the "
+                f"({config.num_blocks:,} blocks of {config.block_size}). Shorten the "
                 f"prompt or give the KV cache more blocks.",
                 field="prompt",
             )
@@ -191,7 +194,10 @@ class Scheduler:
             computed = request.num_computed_tokens
             held = len(request.block_table) * config.block_size
             assert computed < request.num_tokens, "nothing is left to compute"
-            assert computed <= held < computed + config.max_batched_tokens + config.block_size
+            at_once = config.max_batched_tokens
+            if self._policy.reads_whole_prompts:
+                at_once = max(at_once, request.num_uncomputed_tokens)
+            assert computed <= held < computed + at_once + config.block_size
             assert request.num_tokens <= config.max_model_len
             if request.num_output_tokens and computed >= request.num_computed_at_preemption:
                 assert computed == request.num_tokens - 1, "the one-token offset is broken"
@@ -256,10 +262,14 @@ class _Filling:
     def reading(self) -> list[Request]:
         return [r for r in self._scheduler.running if r.num_uncomputed_tokens > 1]
 
-    def compute(self, request: Request) -> None:
+    @property
+    def is_empty(self) -> bool:
+        return not self._chunks
+
+    def compute(self, request: Request, reading: Reading = Reading.CHUNK) -> None:
         if request.status is not RequestStatus.RUNNING:
             return  # preempted for an older request while this step was being filled
-        length = min(request.num_uncomputed_tokens, self._budget)
+        length = self._length(request.num_uncomputed_tokens, reading)
         if length < 1:
             return
         if not self._make_room(request, length):
@@ -269,30 +279,43 @@ class _Filling:
                 return
         self._schedule(request, length)
 
-    def admit_next(self) -> bool:
+    def admit_next(self, reading: Reading = Reading.CHUNK) -> bool:
         scheduler = self._scheduler
         if (
             not scheduler.waiting
             or len(scheduler.running) >= scheduler.config.max_running
-            or self._budget < 1
             or self._preempted
             or self._short_of_blocks
         ):
             return False
-        request = scheduler.waiting[0]
+        order = QUEUE_ORDERS[scheduler.config.queue_order]
+        index = next_index(order, scheduler.waiting, self._now)
+        request = scheduler.waiting[index]
         cached = self._cached_blocks(request)
+        length = self._length(request.num_tokens - len(cached) * self._block_size, reading)
+        if length < 1:
+            return False
         needed = self._blocks_for(request.num_tokens) - len(cached)
         taken = self._pool.count_evictable(cached)
         if needed > self._pool.num_available - taken - self._promised():
             return False
-        scheduler.waiting.pop(0)
+        scheduler.waiting.pop(index)
         self._start(request, cached)
-        self._schedule(request, min(request.num_uncomputed_tokens, self._budget))
+        self._schedule(request, length)
         return True
 
     def plan(self) -> StepPlan:
         """What has been scheduled, as the runner gets it."""
         return StepPlan(tuple(self._chunks.values()), tuple(self._admitted), tuple(self._preempted))
+
+    def _length(self, uncomputed: int, reading: Reading) -> int:
+        """How many of a request's `uncomputed` positions this step takes."""
+        if reading is Reading.CHUNK:
+            threshold = self._scheduler.config.long_prompt_threshold or uncomputed
+            return min(uncomputed, threshold, self._budget)
+        if reading is Reading.WHOLE and uncomputed > self._budget and not self.is_empty:
+            return 0
+        return uncomputed
 
     def _cached_blocks(self, request: Request) -> list[int]:
         # At least one position is always computed, since its logits are needed.
