@@ -70,6 +70,7 @@ def load(
     `ModelNotServable` when this engine cannot serve it, its files are damaged or it does not fit,
     and `PhaseScopeError` when a GGUF file cannot be converted for want of a writable folder.
     """
+    transformers.utils.logging.disable_progress_bar()  # progress is told in our own way
     folder = _fetch(source, progress)
     config = refusals.read_config(str(folder), source.name)
     refusals.check_config(config, source.name)

@@ -42,8 +42,11 @@ CSV_COLUMNS = (
 def request_detail(record: RequestRecord) -> dict[str, Any]:
     """One request as strict JSON values; times are seconds since its submission.
 
+    `submitted_seconds` alone is on the service's clock, to set requests beside each other.
+
     `ttft_parts` add up to `ttft_seconds` exactly. `num_kv_tokens` is the number of positions whose
-    keys and values it has, or had when it ended.
+    keys and values it has, or had when it ended. `composition` gives the tokens of each part of
+    the prompt, and is empty where nobody said what it was made of.
     """
     values = metrics.request_metrics(record)
     gaps = metrics.itl([record])
@@ -56,6 +59,7 @@ def request_detail(record: RequestRecord) -> dict[str, Any]:
             "finish_reason": record.finish_reason,
             "complete": record.complete,
             "streamed": record.streamed,
+            "submitted_seconds": record.submitted,
             "timestamps": _timestamps(record),
             "ttft_parts": {
                 name: getattr(values, name)
@@ -76,6 +80,7 @@ def request_detail(record: RequestRecord) -> dict[str, Any]:
             "output_gaps_seconds": metrics.output_gaps([record]),
             **{name: getattr(record, name) for name in _COUNTS if name != "num_computed_tokens"},
             "num_kv_tokens": record.num_computed_tokens,
+            "composition": dict(record.composition),
             "chunks": [
                 {
                     "start": _offset(record, chunk.start),
