@@ -83,10 +83,16 @@ class EngineService:
             )
             self._worker.start()
 
-    def close(self) -> None:
-        """Stop serving; live requests end with an error. A step that runs is not waited for."""
+    def close(self, *, wait: float = 0.0) -> None:
+        """Stop serving; live requests end with an error.
+
+        A step that runs is waited for `wait` seconds at most. A program that ends right after this
+        should wait: Python's end must not meet a thread that is inside of torch.
+        """
         if self._worker is not None:
             self._worker.retire(ServiceStatus.CLOSED, "The engine was shut down.")
+            if wait > 0:
+                self._worker.join(wait)
 
     def reconfigure(self, **changes: Any) -> None:
         """Change fields of the `EngineConfig`; returns when they hold.

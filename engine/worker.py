@@ -103,13 +103,21 @@ class Worker:
         self._pool: PoolRecord | None = None
         self._failures: deque[float] = deque(maxlen=FAILURES_TO_STOP)
         self._gate = TurnGate()
+        self._threads: list[threading.Thread] = []
 
     # -- for everybody ----------------------------------------------------------------------------
 
     def start(self) -> None:
         """Load and serve, on threads that end with this worker."""
         for target, name in ((self._run, "engine"), (self._watch, "engine-watchdog")):
-            threading.Thread(target=target, name=name, daemon=True).start()
+            thread = threading.Thread(target=target, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the threads to end, each `timeout` seconds at most; retire the worker before."""
+        for thread in self._threads:
+            thread.join(timeout)
 
     def retire(self, status: ServiceStatus, reason: str) -> None:
         """Serve no more; live requests end with the reason. A running step is not waited for."""
@@ -214,7 +222,7 @@ class Worker:
             if before is not None and engine.config != before:
                 self._start_again(before)
             for request in self._gate.end():
-                self._serving_engine().add(request)
+                self._add(request)
 
         while not self._retired:
             try:
@@ -248,7 +256,8 @@ class Worker:
 
     def _check_queue(self, config: EngineConfig) -> None:
         """Raise QueueFull when no more requests of everybody may wait. The lock is held."""
-        own = self._gate.turn.numbers if self._gate.turn is not None else frozenset()
+        turn = self._gate.turn
+        own = turn.numbers if turn is not None else set()
         if len(self._live.keys() - own) >= config.max_running + config.max_waiting:
             self.num_refused += 1
             raise QueueFull(
@@ -334,7 +343,7 @@ class Worker:
             # A restart with other settings, before it in the inbox, may have ended it.
             request = message.request
             if request.finish_reason is None and not self._gate.holds(request):
-                engine.add(request)
+                self._add(request)
         elif isinstance(message, _Cancel):
             if self._gate.drop(message.request):
                 output: Output | None = self._cancel_held(message.request)
@@ -380,6 +389,14 @@ class Worker:
                 mailbox.close(Ending(reason, text, error))
                 with self._lock:
                     self._live.pop(request.number, None)
+
+    def _add(self, request: Request) -> None:
+        """Queue a request in the engine; one that no longer fits, after a turn, fails alone."""
+        try:
+            self._serving_engine().add(request)
+        except InvalidRequest as error:
+            self._mark_failed(request, str(error))
+            self._publish((Output(request, None, "", FinishReason.ERROR, str(error)),))
 
     def _delivered(self, message: _Delivered) -> None:
         message.request.timeline.token_delivered.extend(message.times)

@@ -142,6 +142,37 @@ def test_time_up_ends_the_holders_requests_and_serves_the_others() -> None:
     service.close()
 
 
+def test_a_request_of_a_turn_that_ended_meanwhile_fails_alone() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def pause_once(plan: StepPlan) -> None:
+        if not entered.is_set():
+            entered.set()
+            go_on.wait(5)
+
+    service = started(ScriptedRunner(before=pause_once), num_blocks=8)
+    before = service.config
+    assert before is not None
+    with service.exclusive_turn("experiment") as turn:
+        turn.prepare(replace(before, num_blocks=64))
+        first = turn.submit([66] * 5, params(4))
+        assert entered.wait(5)
+        worker, held = turn._worker, turn._turn
+        end = threading.Thread(target=worker.end_turn, args=(held,))
+        end.start()
+        wait_until(lambda: len(worker._inbox) == 1)
+        # Taken under 64 blocks, but behind the end of the turn: 8 blocks cannot hold it.
+        late = turn.submit([66] * 500, params(4))
+        go_on.set()
+        end.join(5)
+        with pytest.raises(RequestFailed, match="500 tokens"):
+            list(late)
+        with pytest.raises(RequestFailed, match="turn was over"):
+            list(first)
+    assert read(submit(service)) == 4
+    service.close()
+
+
 def test_settings_cannot_be_changed_by_others_during_a_turn() -> None:
     service = started(ScriptedRunner())
     with service.exclusive_turn("experiment"), pytest.raises(InvalidRequest, match="experiment"):
@@ -175,6 +206,17 @@ def test_a_failure_during_a_turn_leaves_nobody_waiting() -> None:
     wait_until(lambda: service.health()[0])
     assert read(submit(service)) == 4
     service.close()
+
+
+def test_closing_can_wait_for_the_engines_thread_to_end() -> None:
+    service = started(ScriptedRunner(seconds=0.05))
+    threads = [t for t in threading.enumerate() if t.name in ("engine", "engine-watchdog")]
+    stream = submit(service, tokens=100)
+    wait_until(lambda: bool(service.store.steps_since(0)))
+    service.close(wait=5.0)
+    assert not any(thread.is_alive() for thread in threads)
+    with pytest.raises(RequestFailed, match="shut down"):
+        list(stream)
 
 
 def test_turns_come_in_order_and_a_place_can_be_given_up() -> None:

@@ -70,7 +70,8 @@ def load(
     `ModelNotServable` when this engine cannot serve it, its files are damaged or it does not fit,
     and `PhaseScopeError` when a GGUF file cannot be converted for want of a writable folder.
     """
-    transformers.utils.logging.disable_progress_bar()  # progress is told in our own way
+    # Progress is told in our own way. (transformers leaves this function untyped.)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     folder = _fetch(source, progress)
     config = refusals.read_config(str(folder), source.name)
     refusals.check_config(config, source.name)
