@@ -52,10 +52,12 @@ def serve(settings: Settings) -> None:
     from engine.api.app import api_routes, create_api
     from engine.api.metrics import EngineMetrics
     from engine.service import EngineService
+    from ui.admin_key import AdminKey
     from ui.chat import build_chat
     from ui.feed import Feed
     from ui.page import THEME, build_page, css_text, head_html
     from ui.routes import routes
+    from ui.settings_panel import build_settings
 
     def build(report: Report) -> EngineParts:
         # On the engine's thread: importing torch takes seconds, and the page is up meanwhile.
@@ -72,7 +74,10 @@ def serve(settings: Settings) -> None:
         max_requests=settings.api_limit,
     )
     api = create_api(service, metrics, access)
-    demo = build_page(lambda: build_chat(service, epoch=feed.epoch))
+    admin_key = AdminKey(settings.admin_key)
+    demo = build_page(
+        lambda: build_chat(service, epoch=feed.epoch), lambda: build_settings(service, admin_key)
+    )
     demo.queue(max_size=None, default_concurrency_limit=None)
     demo.launch(
         server_name=settings.host,
@@ -82,7 +87,7 @@ def serve(settings: Settings) -> None:
         theme=THEME,
         css=css_text(),
         head=head_html(),
-        app_kwargs={"routes": [*routes(service, feed), *api_routes(api)]},
+        app_kwargs={"routes": [*routes(service, feed, admin_key), *api_routes(api)]},
         ssr_mode=False,
         max_threads=MAX_THREADS,
         state_session_capacity=200,
@@ -99,7 +104,7 @@ def serve(settings: Settings) -> None:
     finally:
         feed.close()
         metrics.close()
-        service.close()
+        service.close(wait=5)
 
 
 def main() -> None:

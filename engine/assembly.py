@@ -72,6 +72,7 @@ def _configure(settings: Settings, loaded: LoadedModel, kv_bytes: int) -> Engine
         block_size=BLOCK_SIZE,
         prefix_caching=settings.prefix_caching,
         policy=settings.policy,
+        queue_order=settings.queue_order,
         fingerprint=loaded.fingerprint,
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.core.errors import InvalidRequest
 from engine.core.policies import POLICIES
+from engine.core.queue_order import QUEUE_ORDERS
 
 ENV_PREFIX = "PHASESCOPE_"
 # What Spaces and Gradio call the same things; our own names come first.
@@ -51,6 +52,9 @@ class Settings:
     kv_blocks: int = _setting(0, "16-token blocks of the KV cache; 0: by free memory", low=0)
     prefix_caching: bool = _setting(True, "reuse the KV blocks of equal prompt openings")
     policy: str = _setting("chunked", "how a step is filled", choices=tuple(sorted(POLICIES)))
+    queue_order: str = _setting(
+        "first-come", "who of those waiting comes first", choices=tuple(sorted(QUEUE_ORDERS))
+    )
     stuck_after: float = _setting(60.0, "seconds a step may take before it counts as stuck", low=1)
     api_key: str | None = _setting(
         None,

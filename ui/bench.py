@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
             rates[watched].append(rate)
     watching.close()
     feed.close()
-    service.close()
+    service.close(wait=10)
     alone, watched_rate = statistics.median(rates[False]), statistics.median(rates[True])
     figures = {
         "viewers": options.viewers,

@@ -140,7 +140,7 @@ class _Bench:
         )
 
     def close(self) -> None:
-        self._service.close()
+        self._service.close(wait=10)
 
     def _serve(self, prompts: list[list[int]]) -> Side:
         params = SamplingParams(temperature=0.0, max_tokens=self._output_tokens, ignore_eos=True)
