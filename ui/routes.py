@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import brotli
@@ -22,8 +22,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from engine.contracts import ServiceStatus
+from engine.core.records import RequestRecord, StepRecord
 from engine.service import EngineService
 from engine.telemetry.export import csv_lines, json_pieces, request_detail
+from engine.telemetry.perfetto import trace_pieces
 from ui import page
 from ui.admin_key import HEADER, WRONG_KEY_SECONDS, AdminKey
 from ui.feed import Feed
@@ -64,11 +66,26 @@ def routes(
         return _json(body, compressed=compress)
 
     async def request_record(request: Request) -> Response:
-        name = str(request.path_params["name"])
-        record = service.store.find(int(name)) if name.isdecimal() and len(name) < 16 else None
+        record = _find(service, str(request.path_params["name"]))
         if record is None:
-            return _error(404, f"R{name[:16]} is not known, or no longer kept.")
+            return _unknown(request)
         return _json(orjson.dumps(request_detail(record)))
+
+    async def request_trace(request: Request) -> Response:
+        record = _find(service, str(request.path_params["name"]))
+        if record is None:
+            return _unknown(request)
+        end = max(record.finished or 0.0, record.last_token_delivered or 0.0)
+        steps = [
+            step
+            for step in service.store.steps_since(0)
+            if step.end >= record.submitted and step.start <= end
+        ]
+        return _trace(service, [record], steps, f"phasescope-{record.id}.json")
+
+    async def trace(request: Request) -> Response:
+        records, steps = service.store.records(), service.store.steps_since(0)
+        return _trace(service, records, steps, "phasescope-trace.json")
 
     async def export(request: Request) -> Response:
         # A copy of the records: a slow reader holds up nobody.
@@ -98,6 +115,8 @@ def routes(
     return [
         Route(f"/{page.FEED_ROUTE}", live_feed),
         Route(f"/{page.REQUEST_ROUTE}R{{name}}.json", request_record),
+        Route(f"/{page.REQUEST_ROUTE}R{{name}}.trace", request_trace),
+        Route(f"/{page.TRACE_ROUTE}", trace),
         Route(f"/{page.EXPORT_ROUTE}.json", export),
         Route(f"/{page.EXPORT_ROUTE}.csv", export),
         Route(f"/{page.RESTART_ROUTE}", restart, methods=["POST"]),
@@ -133,6 +152,32 @@ def _accepts_brotli(request: Request) -> bool:
 def _json(body: bytes, *, status: int = 200, compressed: bool = False) -> Response:
     headers = {"Cache-Control": "no-store"} | ({"Content-Encoding": "br"} if compressed else {})
     return Response(body, status, headers, media_type="application/json")
+
+
+def _find(service: EngineService, number: str) -> RequestRecord | None:
+    """The request of a number that somebody may have typed."""
+    return service.store.find(int(number)) if number.isdecimal() and len(number) < 16 else None
+
+
+def _unknown(request: Request) -> Response:
+    return _error(404, f"R{request.path_params['name'][:16]} is not known, or no longer kept.")
+
+
+def _trace(
+    service: EngineService,
+    records: Sequence[RequestRecord],
+    steps: Sequence[StepRecord],
+    name: str,
+) -> Response:
+    info = service.info
+    about = {
+        "server": "PhaseScope",
+        "model": info.name if info else None,
+        "device": info.device if info else None,
+        "dtype": info.dtype if info else None,
+        "wall_clock_of_time_0": service.clock.wall_start,
+    }
+    return _download(trace_pieces(records, steps, about), "application/json", name)
 
 
 def _download(pieces: Iterator[str], media_type: str, name: str) -> Response:

@@ -100,6 +100,19 @@ def test_all_kept_requests_are_exported_without_their_text(
     assert "hunter2" not in answer.text + table.text
 
 
+def test_traces_of_one_request_and_of_all(service: EngineService, client: TestClient) -> None:
+    numbers = [finish(service) for _ in range(2)]
+    everything = client.get("/live/trace.json").json()
+    tracks = {event["tid"] for event in everything["traceEvents"] if event["pid"] == 1}
+    assert tracks == {0, *numbers}
+    assert everything["otherData"]["model"] == "stub"
+    one = client.get(f"/live/request/R{numbers[0]}.trace")
+    assert "attachment" in one.headers["content-disposition"]
+    steps = [e for e in one.json()["traceEvents"] if e["name"].startswith("step ")]
+    assert len(steps) == 5
+    assert client.get("/live/request/R99.trace").status_code == 404
+
+
 @pytest.mark.parametrize("name", ["R999", "Rx", "R1e3", "R99999999999999999999", "R-1"])
 def test_an_unknown_request_is_not_found(client: TestClient, name: str) -> None:
     assert client.get(f"/live/request/{name}.json").status_code == 404
