@@ -21,7 +21,6 @@ from engine.contracts import (
     ServiceStatus,
     Tokenizer,
 )
-from engine.conversations import ConversationStore
 from engine.core.clock import MonotonicClock
 from engine.core.config import EngineConfig
 from engine.core.engine import Engine
@@ -61,7 +60,6 @@ class EngineService:
         self._recovery_pause = recovery_pause
         self._lock = threading.Lock()
         self._num_requests = 0
-        self._conversations = ConversationStore(self.clock.now)
         self._worker: Worker | None = None
         self.turns = TurnQueue()
         self._turn_state: TurnState | None = None
@@ -196,25 +194,10 @@ class EngineService:
     # -- requests ---------------------------------------------------------------------------------
 
     def submit_chat(
-        self,
-        messages: Sequence[dict[str, Any]],
-        params: SamplingParams,
-        *,
-        conversation: str | None = None,
-        **options: Any,
+        self, messages: Sequence[dict[str, Any]], params: SamplingParams, **options: Any
     ) -> TokenStream:
-        """Submit a chat; see `submit`.
-
-        `conversation` is a key that only this chat's owner knows: the ids of its earlier turns are
-        taken up again, so that their KV blocks are found in the prefix cache.
-        """
-        known_ids = self._conversations.token_ids(conversation) if conversation else []
-        stream, request = self._submit(
-            lambda tokenizer: tokenizer.render(messages, known_ids=known_ids), params, **options
-        )
-        if conversation:
-            self._conversations.put(conversation, request)
-        return stream
+        """Submit a chat; see `submit`."""
+        return self._submit(lambda tokenizer: tokenizer.render(messages), params, **options)[0]
 
     def submit_text(self, text: str, params: SamplingParams, **options: Any) -> TokenStream:
         """Submit plain text to be continued; see `submit`."""

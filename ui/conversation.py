@@ -1,13 +1,14 @@
-"""A conversation as the value of a Gradio chatbot, and back again as messages for the model.
+"""A conversation as the value of a Gradio chatbot, and back again as turns.
 
 The value travels with the browser and is the only place that holds the conversation, so what comes
 back is read with care: whatever does not look like a message of ours is left out. An answer's first
-part is its text, everything after it (footer, notice) belongs to the page and never to a prompt.
-This module knows neither Gradio's components nor the engine.
+part is its text, everything after it (legend, footer, notice) belongs to the page and never to a
+prompt. This module knows neither Gradio's components nor the engine.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +20,8 @@ MAX_TURNS = 20
 """Turns that a conversation keeps: each update draws all of them, and each message carries them."""
 
 _NOTICE = "ps-chat-notice"
+_REFUSED = "ps-refused"
+_NUMBER = re.compile(r'class="ps-foot[^"]*" value="(\d{1,15})"')
 
 
 class Turn(NamedTuple):
@@ -38,9 +41,19 @@ def answer(text: str, footer: str) -> Message:
     return _message("assistant", markup.render(text), footer)
 
 
-def notice(sentence: str) -> Message:
-    """A sentence of the page itself, in the place of an answer."""
-    return _message("assistant", "", f'<p class="{_NOTICE}">{markup.verbatim(sentence)}</p>')
+def notice(sentence: str, *, refused: bool = False) -> Message:
+    """A sentence of the page itself, in the place of an answer.
+
+    refused: a new message was not taken, and its text is in the composer.
+    """
+    kind = f"{_NOTICE} {_REFUSED}" if refused else _NOTICE
+    return _message("assistant", "", f'<p class="{kind}">{markup.verbatim(sentence)}</p>')
+
+
+def was_refused(history: Sequence[Message]) -> bool:
+    """Whether the newest message was not taken."""
+    below = _footer(history[-1]) if history else ""
+    return below.startswith(f'<p class="{_NOTICE} {_REFUSED}"')
 
 
 def without_notices(history: Sequence[Message]) -> list[Message]:
@@ -83,39 +96,40 @@ def before_question(history: Sequence[Message], index: int) -> tuple[list[Messag
     return list(history[:index]), _text(history[index]) or ""
 
 
-def prompt(system: str, past: Sequence[Turn], text: str) -> list[dict[str, str]]:
-    """Messages for the model: the system prompt if there is one, answered turns, the new text.
+def newest_number(history: Sequence[Message]) -> int | None:
+    """The request that gave the newest answer; None when the newest question has none."""
+    for message in reversed(history):
+        if _role(message) == "assistant" and _NOTICE not in _footer(message):
+            return _number(message)
+        if _role(message) == "user":
+            return None
+    return None
 
-    An unanswered question is left out: many chat templates insist on turns that alternate.
+
+def redrawn(
+    history: Sequence[Message], draw: Callable[[int, str], tuple[str, str] | None]
+) -> list[Message]:
+    """The history with answers shown another way, or as usual where `draw` returns None.
+
+    draw: from a request's number and its answer to the text as HTML, whose characters stay the
+    same, and the HTML of a legend below it.
     """
-    messages = [{"role": "system", "content": system}] if system.strip() else []
-    for turn in past:
-        if turn.answer:
-            messages.append({"role": "user", "content": turn.question})
-            messages.append({"role": "assistant", "content": turn.answer})
-    messages.append({"role": "user", "content": text})
-    return messages
+    return [_redraw(message, draw) for message in history]
 
 
-def fitting(
-    system: str,
-    past: Sequence[Turn],
-    text: str,
-    *,
-    room: int,
-    count: Callable[[list[dict[str, str]]], int],
-) -> tuple[list[dict[str, str]], int]:
-    """The prompt with the oldest turns left out until it fits, and how many those are.
+def _redraw(message: Message, draw: Callable[[int, str], tuple[str, str] | None]) -> Message:
+    text, number = _text(message), _number(message)
+    if _role(message) != "assistant" or text is None or number is None:
+        return message
+    drawn, below = draw(number, text), _parts(message)[-1]
+    return answer(text, below) if drawn is None else _message("assistant", *drawn, below)
 
-    room: tokens that the prompt may take; count: tokens of a rendered prompt. The system prompt and
-    the new text always stay, so what comes back may still be too long on its own.
-    """
-    answered = [turn for turn in past if turn.answer]
-    for dropped in range(len(answered)):
-        messages = prompt(system, answered[dropped:], text)
-        if count(messages) <= room:
-            return messages, dropped
-    return prompt(system, (), text), len(answered)
+
+def _number(message: Message) -> int | None:
+    """The request of an answer, as its footer names it."""
+    parts = _parts(message)
+    found = _NUMBER.search(parts[-1]) if len(parts) > 1 else None
+    return int(found[1]) if found else None
 
 
 def _message(role: str, *parts: str) -> Message:

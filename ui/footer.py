@@ -58,6 +58,7 @@ def _line(record: RequestRecord, error: str | None) -> list[str]:
             f"<b>{record.num_cached_tokens:,}</b> of {record.num_prompt_tokens:,} "
             f"prompt tokens reused"
         )
+    parts.append(_share_of_message(record))
     if record.finish_reason is FinishReason.LENGTH:
         parts.append(f"reached the {record.max_output_tokens:,}-token limit")
     return [part for part in parts if part]
@@ -75,6 +76,15 @@ def _tokens(record: RequestRecord) -> str:
         return "waiting for a slot"
     computed = min(record.num_computed_tokens, record.num_prompt_tokens)
     return f"read <b>{computed:,}</b> of {record.num_prompt_tokens:,} prompt tokens"
+
+
+def _share_of_message(record: RequestRecord) -> str:
+    """How much of the prompt its author wrote just now; the rest came along with it."""
+    tokens = dict(record.composition).get("message")
+    if tokens is None or tokens == record.num_prompt_tokens:
+        return ""
+    verb = "is" if tokens == 1 else "are"
+    return f"<b>{tokens:,}</b> of {record.num_prompt_tokens:,} tokens {verb} your message"
 
 
 def _pace(record: RequestRecord, values: metrics.RequestMetrics) -> list[str]:

@@ -1,4 +1,4 @@
-"""Texts that the page itself sends: plain questions, and a long prompt of a wanted length."""
+"""Texts that the page itself sends: plain questions, and long texts of a wanted length."""
 
 from __future__ import annotations
 
@@ -20,6 +20,29 @@ QUESTIONS = (
     "How do bees find their way back to the hive?",
 )
 
+LONG_ANSWER_TASKS = (
+    "Write a long story about a lighthouse keeper and the last ship of the year.",
+    "Explain in detail, step by step, how to build a small wooden boat.",
+    "Write a travel diary of ten days on foot along a river, a paragraph a day.",
+    "Describe the history of bread in as many paragraphs as you can.",
+    "Write a conversation between two clockmakers who disagree about everything.",
+    "Plan a village festival in full: people, food, music, and what could go wrong.",
+)
+
+DOCUMENT_QUESTIONS = (
+    "When did the ferry leave?",
+    "What did the carpenters find?",
+    "What was missing at the market?",
+    "What did the letter from the island ask for?",
+    "How did the children measure the tide?",
+    "Why did the doctor walk?",
+    "What happened at noon?",
+    "What did the map show?",
+    "What was left at the station?",
+    "What did the heron do?",
+)
+
+DOCUMENT_TASK = "Read the notes below; a question follows them.\n\n"
 TASK = "Summarise the notes below in three sentences.\n\n"
 
 _SENTENCES = (
@@ -38,23 +61,35 @@ _SENTENCES = (
 )
 
 
-def long_prompt(num_tokens: int, measure: Callable[[str], int]) -> str:
+def long_prompt(num_tokens: int, measure: Callable[[str], int], *, first_day: int = 1) -> str:
     """A task and notes of at most `num_tokens` tokens, and of few less.
 
     measure: the number of tokens of a text. The length is found by halving, so it is called about a
-    dozen times.
+    dozen times. Prompts of another `first_day` share no more than the task.
     """
-    low, high = 0, max(1, num_tokens)  # a sentence has more than one token
+    return _longest(num_tokens, measure, lambda words: TASK + _notes(words, first_day))
+
+
+def document_prompt(num_tokens: int, measure: Callable[[str], int], question: str) -> str:
+    """Always the same notes of at most `num_tokens` tokens, and behind them a question."""
+    document = _longest(num_tokens, measure, lambda words: DOCUMENT_TASK + _notes(words, 1))
+    return f"{document}\n\n{question}"
+
+
+def _longest(num_tokens: int, measure: Callable[[str], int], make: Callable[[int], str]) -> str:
+    """What `make` makes of the most words that still measure `num_tokens` or less."""
+    low, high = 0, max(1, num_tokens)  # a word has at least one token
     while low < high:
         middle = (low + high + 1) // 2
-        if measure(_notes(middle)) <= num_tokens:
+        if measure(make(middle)) <= num_tokens:
             low = middle
         else:
             high = middle - 1
-    return _notes(low)
+    return make(low)
 
 
-def _notes(num_words: int) -> str:
-    numbered = (f"Day {day}: {text}" for day, text in zip(count(1), cycle(_SENTENCES)))
+def _notes(num_words: int, first_day: int) -> str:
+    sentences = islice(cycle(_SENTENCES), first_day - 1, None)
+    numbered = (f"Day {day}: {text}" for day, text in zip(count(first_day), sentences))
     words = (word for sentence in numbered for word in sentence.split())
-    return TASK + " ".join(islice(words, num_words))
+    return " ".join(islice(words, num_words))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from engine.mailbox import RequestFailed, TokenStream
+from engine.mailbox import RequestFailed, Token, TokenStream
 
 UPDATE_SECONDS = 0.1
 """Shortest time between two looks: drawing an answer costs a browser up to 30 ms."""
@@ -23,11 +23,12 @@ STOP_SECONDS = 0.5
 
 
 class Reading:
-    """One stream while it is read: its text so far, and its error once it has failed."""
+    """One stream while it is read: its tokens so far, and its error once it has failed."""
 
     def __init__(self, stream: TokenStream) -> None:
         self.stream = stream
         self.error: str | None = None
+        self.tokens: list[Token] = []
         self._parts: list[str] = []
         self._arrived = asyncio.Event()
         self._reader = asyncio.create_task(self._read())
@@ -64,6 +65,7 @@ class Reading:
     async def _read(self) -> None:
         try:
             async for token in self.stream:
+                self.tokens.append(token)
                 self._parts.append(token.text)
                 self._arrived.set()
         except RequestFailed as error:

@@ -36,6 +36,9 @@ NUMBERS = (
     Number("frequency_penalty", "Frequency penalty", 0.0, 0.1, "0 is off"),
 )
 DEFAULTS = {number.name: number.default for number in NUMBERS}
+MAX_ALTERNATIVES = 5
+"""Alternatives that can be recorded for each token: what fits into a line about it."""
+
 _WHOLE = ("max_tokens", "top_k")
 
 
@@ -60,9 +63,15 @@ def build_form() -> dict[str, gr.components.Component]:
                 min_width=90,
                 elem_id=f"ps-{number.name.replace('_', '-')}",
             )
-        # A number field would show an empty seed as 0.
+        # A number field would show an empty value as 0.
         fields["seed"] = gr.Textbox(
             label="Seed", info="a whole number; empty draws one", min_width=90, elem_id="ps-seed"
+        )
+        fields["logprobs"] = gr.Textbox(
+            label="Record logprobs",
+            info=f"0 to {MAX_ALTERNATIVES} alternatives a token; empty: off",
+            min_width=90,
+            elem_id="ps-logprobs",
         )
     fields["stop"] = gr.Textbox(
         label="Stop strings",
@@ -84,7 +93,8 @@ def sampling_params(values: Mapping[str, object]) -> SamplingParams:
         if number.name in _WHOLE and isinstance(value, float) and value.is_integer():
             value = int(value)
         chosen[number.name] = value
-    chosen["seed"] = _seed(values.get("seed"))
+    chosen["seed"] = _whole("seed", values.get("seed"), "or empty to draw one")
+    chosen["logprobs"] = _logprobs(values.get("logprobs"))
     stop = values.get("stop") or ""
     if not isinstance(stop, str):
         raise InvalidRequest("stop must be text, one stop string a line.", field="stop")
@@ -92,13 +102,24 @@ def sampling_params(values: Mapping[str, object]) -> SamplingParams:
     return SamplingParams(**chosen)  # type: ignore[arg-type]
 
 
-def _seed(value: object) -> int | None:
-    text = str(value or "").strip()
+def _logprobs(value: object) -> int | None:
+    advice = f"from 0 to {MAX_ALTERNATIVES}, or empty to record none"
+    number = _whole("logprobs", value, advice)
+    if number is not None and not 0 <= number <= MAX_ALTERNATIVES:
+        raise InvalidRequest(
+            f"logprobs must be a whole number {advice}; got {number}.", field="logprobs"
+        )
+    return number
+
+
+def _whole(name: str, value: object, advice: str) -> int | None:
+    """The number in a text field, None when it is empty."""
+    text = "" if value is None else str(value).strip()
     if not text:
         return None
     try:
         return int(text)
     except ValueError:
         raise InvalidRequest(
-            f"seed must be a whole number, or empty to draw one; got {text[:40]!r}.", field="seed"
+            f"{name} must be a whole number, {advice}; got {text[:40]!r}.", field=name
         ) from None

@@ -1,4 +1,4 @@
-"""The chat card's words, in one place; `{name}` is filled in by the browser."""
+"""The chat card's words, in one place; `{name}` is filled in by the browser or by the server."""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ CHAT: Final[dict[str, str]] = {
     "clear": "Clear",
     "edit": "Take the message back and edit it",
     "settings": "Sampling and system prompt",
+    "colour": "Colour tokens by their wait",
+    "coloured": "Answer token by token: arrow keys go from one to the next.",
+    "wait_token": "token {n}",
+    "wait_tokens": "tokens {n}",
+    "wait_gap": "{gap} after the one before",
+    "wait_gaps": "longest gap {gap}",
+    "wait_at": "read {at} after sending",
+    "wait_share": "probability {share}",
     "try": "Try",
     "long_prompt": "2,000-token prompt",
-    "add_visitors": "Add 5 users",
+    "visitors_kind": "What added users do",
+    "visitors_count": "How many users to add, 1 to 20",
     "stop_visitors": "Stop users",
+    "add_visitors": "Add {n} users",
+    "add_visitor": "Add 1 user",
     "tokens": "≈ {n} tokens",
     "token": "≈ 1 token",
     "no_tokens": "0 tokens",
@@ -26,5 +37,14 @@ CHAT: Final[dict[str, str]] = {
     "loading_model": "Loading the model",
     "measuring": "Measuring what this machine can do. The chat opens in a moment.",
     "busy": "{running} requests are running; yours will queue.",
+    "busy_one": "1 request is running; yours will queue.",
     "queue_full": "The queue is full. What you send may be turned away; your text is kept.",
 }
+
+KINDS: Final[dict[str, str]] = {
+    "short_chat": "Short chat",
+    "long_prompt": "Long prompt",
+    "long_answer": "Long answer",
+    "shared_document": "Shared document",
+}
+"""What added users do, as the list shows it."""

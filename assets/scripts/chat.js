@@ -2,7 +2,9 @@
 // live state, and an announcement of answers a sentence at a time. It sends nothing anywhere.
 
 import { app } from "./app.js";
+import { keepSelection, keepSelectionInView } from "./chat_selection.js";
 import { estimateTokens, finishedSentences } from "./chat_text.js";
+import { showWaits } from "./chat_waits.js";
 import { count as withSeparators } from "./formats.js";
 import { fill } from "./words.js";
 
@@ -40,10 +42,14 @@ export async function watch(element, words) {
   keepSelectionInView(area);
   keepEndInView(area);
   const announcer = new Announcer(element.querySelector(".ps-said"));
+  const restoreSelection = keepSelection(log);
+  const markWaits = showWaits(log, element.querySelector(".ps-wait-tip"), words);
   const changed = () => {
+    restoreSelection();
+    markWaits();
     nameRequests(log);
     tidy(log, words);
-    followRunning(log);
+    followRunning();
     announcer.follow(log);
   };
   new MutationObserver(changed).observe(log, {
@@ -75,6 +81,7 @@ function showState(hint, words) {
   if (box) box.disabled = waits; // what is typed in it stays
   const send = document.getElementById("ps-send");
   if (send) send.disabled = waits;
+  followRunning();
 }
 
 function hintOf(state, sum, words) {
@@ -83,17 +90,10 @@ function hintOf(state, sum, words) {
   }
   if (state.name === "measuring") return words.measuring;
   if (state.name === "queue_full") return words.queue_full;
-  if (state.name === "busy" && sum) return fill(words.busy, { running: withSeparators(sum.run) });
+  if (state.name === "busy" && sum) {
+    return fill(sum.run === 1 ? words.busy_one : words.busy, { running: withSeparators(sum.run) });
+  }
   return "";
-}
-
-/** Gradio scrolls to the end with each token; a person who has selected text is not done with it. */
-function keepSelectionInView(area) {
-  area.scrollTo = (...place) => {
-    const selection = getSelection();
-    const selects = !selection.isCollapsed && area.contains(selection.anchorNode);
-    if (!selects) Element.prototype.scrollTo.apply(area, place);
-  };
 }
 
 /** When the settings open, the conversation gets less room: its end stays in view if it was. */
@@ -131,9 +131,9 @@ function tidy(log, words) {
 }
 
 /** Stop is of use only while an answer runs. */
-function followRunning(log) {
+function followRunning() {
   const stop = document.getElementById("ps-stop");
-  if (stop) stop.disabled = !log.querySelector(".ps-running");
+  if (stop) stop.disabled = !find(LOG, ".ps-running");
 }
 
 /** Puts each finished sentence of a running answer into a polite live region, once. */

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -50,9 +51,10 @@ class Parrot(ScriptedRunner):
             if word in prompt:
                 text = prompt.rsplit(word, 1)[1]
         spoken = request.num_output_tokens
+        logprob = math.log(0.5) if request.params.logprobs is not None else None
         if "once " in prompt and spoken == len(text):
-            return SampledToken(END)
-        return SampledToken(ord(text[spoken % len(text)]))
+            return SampledToken(END, logprob)
+        return SampledToken(ord(text[spoken % len(text)]), logprob)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def _finished(page: Page) -> None:
 
 def _newest(server: ChatServer) -> int:
     records = [*server.service.store.records(), *server.service.store.live()]
-    return max(record.number for record in records)
+    return max((record.number for record in records), default=0)
 
 
 def test_a_message_is_answered_with_a_footer_that_names_its_request(
@@ -337,6 +337,170 @@ def test_added_users_are_lanes_and_can_be_stopped(chat: Page, server: ChatServer
     expect(chat.locator("#ps-stop-visitors")).to_be_hidden()
 
 
+def test_users_with_a_shared_document_find_it_in_the_cache(chat: Page, server: ChatServer) -> None:
+    before = _newest(server)
+    server.runner.pace = 0.003
+    chat.click("#ps-visitors-kind input")
+    chat.get_by_role("option", name="Shared document").click()
+    chat.fill("#ps-visitors-count input", "3")
+    chat.press("#ps-visitors-count input", "Tab")
+    expect(chat.locator("#ps-add-visitors")).to_have_text("Add 3 users")
+    chat.click("#ps-add-visitors")
+    wait_until(lambda: _newest(server) == before + 3, timeout=20)
+    wait_until(lambda: not server.service.store.live(), timeout=20)
+    cached = [server.service.store.find(before + n).num_cached_tokens for n in (1, 2, 3)]
+    assert min(cached[1:]) > 900
+    chat.fill("#ps-visitors-count input", "0.5")
+    chat.press("#ps-visitors-count input", "Tab")
+    chat.click("#ps-add-visitors")
+    expect(chat.get_by_text("Add a whole number of users")).to_be_visible()
+    assert _newest(server) == before + 3
+
+
+def test_a_follow_up_carries_the_conversation_to_the_character(
+    chat: Page, server: ChatServer
+) -> None:
+    _send(chat, "once  two spaces, and a line end \n\n")
+    _finished(chat)
+    _send(chat, "once more")
+    expect(chat.locator(FOOTER)).to_have_count(2)
+    _finished(chat)
+    record = server.service.store.find(_newest(server))
+    assert record is not None
+    said = " two spaces, and a line end \n\n"
+    prompt = "\n".join([f"once {said}", said, "once more"])
+    assert record.num_prompt_tokens == len(prompt)
+    # The stub writes no line end behind a question, so the blocks of its answer are not found.
+    assert record.num_cached_tokens == len(f"once {said}") // 16 * 16
+    footer = chat.locator(FOOTER).last
+    expect(footer).to_contain_text(f"9 of {len(prompt)} tokens are your message")
+    expect(footer).to_contain_text(f"{record.num_cached_tokens} of {len(prompt)}")
+
+
+def test_tokens_are_coloured_by_their_wait(chat: Page, server: ChatServer) -> None:
+    server.runner.pace = 0.02
+    switch = chat.get_by_label("Colour tokens by their wait")
+    expect(switch).to_be_hidden()
+    text = "if a<b then <pad> **bold** 'q' \"d\" </s>"
+    _send(chat, f"once {text}")
+    _finished(chat)
+    plain = chat.locator(ANSWER).first.inner_html()
+    switch.check()
+    answer = chat.locator(ANSWER).first
+    expect(answer.locator(".ps-w")).to_have_count(len(text))
+    assert answer.inner_text() == text
+    expect(chat.locator(".ps-wait-legend")).to_contain_text(re.compile(r"under \d+ ms"))
+    assert answer.locator(".ps-w4").count() <= len(text) // 2
+    tip = chat.locator(".ps-wait-tip")
+    answer.locator(".ps-w").nth(3).hover()
+    expect(tip).to_have_text(
+        re.compile(r"^token 4 · [\d.]+ ms after the one before · read [\d.]+ m?s after sending$")
+    )
+    chat.mouse.move(1, 1)
+    expect(tip).to_be_hidden()
+    chat.focus(BOX)
+    _send(chat, "once plainly")
+    expect(chat.locator(FOOTER)).to_have_count(2)
+    _finished(chat)
+    assert server.service.store.find(_newest(server)).num_prompt_tokens == len(
+        f"once {text}\n{text}\nonce plainly"
+    )
+    expect(chat.locator(".ps-waits")).to_have_count(2)
+    switch.uncheck()
+    expect(chat.locator(".ps-w")).to_have_count(0)
+    assert chat.locator(ANSWER).first.inner_html() == plain
+    assert chat.locator(".ps-waits").count() == 0
+
+
+def test_coloured_tokens_are_reached_with_the_keyboard(chat: Page) -> None:
+    _send(chat, "once Hello there")
+    _finished(chat)
+    chat.get_by_label("Colour tokens by their wait").check()
+    expect(chat.locator(".ps-waits")).to_have_attribute("role", "group")
+    chat.focus("#ps-colour input")
+    chat.keyboard.press("Shift+Tab")
+    while not chat.evaluate("document.activeElement.classList.contains('ps-waits')"):
+        assert chat.evaluate("document.activeElement !== document.body")
+        chat.keyboard.press("Shift+Tab")
+    tip = chat.locator(".ps-wait-tip")
+    expect(tip).to_contain_text(re.compile(r"^token 1 · read"))
+    chat.keyboard.press("ArrowRight")
+    expect(tip).to_contain_text(re.compile(r"^token 2 · "))
+    chat.keyboard.press("ArrowLeft")
+    chat.keyboard.press("ArrowLeft")
+    expect(tip).to_contain_text(re.compile(r"^token 1 · "))
+    chat.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+
+def test_text_selected_in_a_growing_answer_stays_selected(chat: Page, server: ChatServer) -> None:
+    server.runner.pace = 0.03
+    _send(chat, "say Select **these** words while more of them come. ")
+    answer = chat.locator(ANSWER).first
+    expect(answer).to_contain_text("more of them come. Select")
+    box = answer.bounding_box()
+    assert box is not None
+    chat.mouse.move(box["x"] + 4, box["y"] + 10)
+    chat.mouse.down()
+    for step in range(1, 9):
+        chat.mouse.move(box["x"] + 4 + 14 * step, box["y"] + 10)
+        chat.wait_for_timeout(80)
+    chat.mouse.up()
+    selected = chat.evaluate("getSelection().toString()")
+    assert selected.startswith("elect") or selected.startswith("Select")
+    length = chat.evaluate(f"document.querySelector('{ANSWER}').textContent.length")
+    chat.wait_for_function(f"document.querySelector('{ANSWER}').textContent.length > {length} + 30")
+    assert chat.evaluate("getSelection().toString()") == selected
+    chat.mouse.click(box["x"] + 4, box["y"] + 10)
+    chat.wait_for_timeout(400)
+    assert chat.evaluate("getSelection().isCollapsed")
+    chat.click("#ps-stop")
+    _finished(chat)
+
+
+def test_retry_after_a_refusal_sends_what_was_refused(chat: Page, server: ChatServer) -> None:
+    _send(chat, "once first")
+    _finished(chat)
+    chat.click("#ps-chat-settings button")
+    chat.fill("#ps-top-p input", "1.5")
+    _send(chat, "once second")
+    notice = chat.locator("#ps-log .ps-chat-notice")
+    expect(notice).to_be_visible()
+    chat.get_by_role("button", name="edit it").click()
+    expect(notice).to_have_count(0)
+    expect(chat.locator(BOX)).to_have_value("once second")
+    chat.click("#ps-send")
+    expect(notice).to_be_visible()
+    chat.fill("#ps-top-p input", "0.5")
+    chat.get_by_role("button", name="Retry").click()
+    expect(notice).to_have_count(0)
+    expect(chat.locator(FOOTER)).to_have_count(2)
+    _finished(chat)
+    assert chat.locator("#ps-log .user-row .md").all_inner_texts() == ["once first", "once second"]
+    expect(chat.locator(BOX)).to_have_value("")
+
+
+def test_a_first_message_that_is_refused_leaves_only_send(chat: Page) -> None:
+    chat.click("#ps-chat-settings button")
+    chat.fill("#ps-top-p input", "1.5")
+    _send(chat, "once")
+    expect(chat.locator("#ps-log .ps-chat-notice")).to_be_visible()
+    expect(chat.get_by_role("button", name="Retry")).to_be_hidden()
+
+
+def test_recorded_probabilities_are_shown_with_their_tokens(chat: Page, server: ChatServer) -> None:
+    chat.click("#ps-chat-settings button")
+    chat.fill("#ps-logprobs textarea, #ps-logprobs input", "7")
+    _send(chat, "once fine")
+    expect(chat.locator("#ps-log .ps-chat-notice")).to_contain_text("logprobs must be")
+    chat.fill("#ps-logprobs textarea, #ps-logprobs input", "0")
+    chat.click("#ps-send")
+    _finished(chat)
+    chat.get_by_label("Colour tokens by their wait").check()
+    chat.locator(".ps-w").nth(1).hover()
+    expect(chat.locator(".ps-wait-tip")).to_contain_text(re.compile(r"probability 50 %$"))
+
+
 def test_selected_text_does_not_scroll_away(chat: Page) -> None:
     chat.click("#ps-chat-settings button")
     chat.fill("#ps-max-tokens input", "3000")
@@ -379,11 +543,17 @@ def test_the_composer_is_in_view_on_every_screen(
     _open(page, server, f"__theme={theme}")
     _send(page, "once Short.")
     _finished(page)
+    parts = ("#ps-composer", "#ps-send", "#ps-clear", "#ps-add-visitors", "#ps-log .ps-foot")
     for width, height in ((1440, 900), (1366, 768), (1200, 900), (390, 844), (320, 640)):
         page.set_viewport_size({"width": width, "height": height})
         page.locator("#ps-composer").scroll_into_view_if_needed()
         card = page.locator("#ps-chat").bounding_box()
-        for part in ("#ps-composer", "#ps-send", "#ps-tries", "#ps-log .ps-foot"):
+        for row in ("#ps-tries", "#ps-visitors"):
+            heights = page.evaluate(
+                f"[...document.querySelectorAll('{row}, {row} button')].map((e) => e.offsetHeight)"
+            )
+            assert len(set(heights)) == 1, f"{row} is broken over lines at {width}"
+        for part in parts:
             box = page.locator(part).bounding_box()
             assert card is not None
             assert box is not None
@@ -419,6 +589,24 @@ def test_while_the_model_loads_the_composer_waits_and_keeps_its_text(page: Page)
         wait_until(lambda: server.answers.num_running == 0)
         page.wait_for_timeout(500)
         page.goto("about:blank")  # it must not ask a server that has gone
+
+
+def test_a_busy_engine_is_said_before_sending(browser: Browser, page: Page) -> None:
+    with serve_chat(free_port(), pace=0.05, max_running=1) as server:
+        context = browser.new_context()
+        others = [_open(context.new_page(), server) for _ in range(2)]
+        for other in others:
+            _send(other, "say words ")
+        _open(page, server)
+        hint = page.locator(".ps-hint")
+        expect(hint).to_have_text("1 request is running; yours will queue.", timeout=12_000)
+        expect(page.locator("#ps-send")).to_be_enabled()
+        others[1].click("#ps-stop")
+        expect(hint).to_be_hidden()
+        context.close()
+        wait_until(lambda: not server.service.store.live())
+        page.wait_for_timeout(500)
+        page.goto("about:blank")
 
 
 def test_a_full_queue_and_a_stopped_engine_keep_the_text(browser: Browser, page: Page) -> None:

@@ -267,6 +267,87 @@ def test_retry_answers_the_question_anew(serve: Serve) -> None:
     assert "top_p" in _said(refused)
 
 
+def _retry(answers: Answers, index: int, history: Any, draft: str) -> list[Update]:
+    return asyncio.run(_all(answers.retry("s", index, history, FORM, draft)))
+
+
+def test_retry_after_a_refusal_sends_the_refused_text(serve: Serve) -> None:
+    _, answers = serve()
+    past = _send(answers, "one", max_tokens=5)[-1].history
+    (refused,) = _send(answers, "two", past, top_p=7)
+    # Gradio names the newest question in the history, which is not the one that was refused.
+    updates = _retry(answers, 0, refused.history, "two")
+    assert updates[0].composer == ""
+    turns = conversation.turns(updates[-1].history)
+    assert [turn.question for turn in turns] == ["one", "two"]
+    assert turns[-1].answer
+    (again,) = _retry(answers, 0, refused.history, " ")
+    assert "The message is empty" in _said(again)
+
+
+def test_editing_after_a_refusal_leaves_the_composer_and_the_answers_alone(serve: Serve) -> None:
+    _, answers = serve()
+    past = _send(answers, "one", max_tokens=5)[-1].history
+    (refused,) = _send(answers, "two", past, top_p=7)
+    assert answers.take_back("s", 0, refused.history) == (past, None)
+
+
+def test_the_record_says_what_the_prompt_was_made_of(serve: Serve) -> None:
+    service, answers = serve(script="abcde")
+    first = _send(answers, "four", max_tokens=5)[-1].history
+    last = _send(answers, "sixsix", first, max_tokens=5, system="Be.")[-1]
+    record = service.store.find(2)
+    assert record is not None
+    # The stub puts the messages on lines of their own.
+    parts = {"system": 3, "history": 9, "message": 6, "template": 3}
+    assert dict(record.composition) == parts
+    assert sum(parts.values()) == record.num_prompt_tokens
+    assert "6 of 21 tokens are your message" in _said(last)
+
+
+def _colour(answers: Answers, history: Any, on: bool = True, session: str = "s") -> Any:
+    return answers.colour(session, history, on)
+
+
+def test_answers_are_coloured_by_their_waits_and_back(serve: Serve) -> None:
+    _, answers = serve(script="a <b>**c** ", seconds=0.005)
+    plain = _send(answers, "one", max_tokens=22)[-1].history
+    plain = _send(answers, "two", plain, max_tokens=11)[-1].history
+    shown = _colour(answers, plain)
+    for message in (shown[1], shown[3]):
+        text, legend, footer = (part["text"] for part in message["content"])
+        assert text.count("class='ps-w") == len(markup.plain(text))
+        assert "gap before a token" in legend
+        assert "ps-foot" in footer
+    assert conversation.turns(shown) == conversation.turns(plain)
+    assert _colour(answers, shown, on=False) == plain
+    # A coloured conversation goes on as any other.
+    again = _send(answers, "three", shown, max_tokens=11)[-1].history
+    assert [turn.answer for turn in conversation.turns(again)][:2] == [
+        turn.answer for turn in conversation.turns(plain)
+    ]
+    assert _colour(answers, plain, session="another") == plain, "another session's tokens"
+    answers.abandon("s")
+    assert _colour(answers, plain) == plain, "they were kept after Clear"
+
+
+def test_an_answer_is_coloured_at_its_end_if_asked_for_while_it_is_written(serve: Serve) -> None:
+    _, answers = serve(seconds=0.01)
+
+    async def run(at_first: bool, later: bool) -> Update:
+        form = {**FORM, "colour": at_first}
+        updates = []
+        async for update in answers.send("s", "hello", [], form):
+            updates.append(update)
+            if len(updates) == 3:
+                assert answers.colour("s", update.history, later) is None
+        assert "ps-w" not in repr(updates[:-1])
+        return updates[-1]
+
+    assert "ps-w" in repr(asyncio.run(run(False, True)))
+    assert "ps-w" not in repr(asyncio.run(run(True, False)))
+
+
 def test_a_message_can_be_taken_back_unless_it_is_being_answered(serve: Serve) -> None:
     _, answers = serve(seconds=0.01)
     history = _send(answers, "a<b", max_tokens=5)[-1].history

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ui import conversation
+from ui import conversation, markup
 from ui.conversation import Turn
 
 FOOTER = '<button class="ps-foot" value="1">R1</button>'
@@ -55,44 +55,6 @@ def test_a_value_made_up_by_a_client_gives_no_turns(value: Any) -> None:
     assert conversation.turns(value) == []
 
 
-def test_a_prompt_leaves_unanswered_questions_out() -> None:
-    past = [Turn("lost", ""), Turn("one", "1")]
-    assert conversation.prompt("", past, "two") == [
-        {"role": "user", "content": "one"},
-        {"role": "assistant", "content": "1"},
-        {"role": "user", "content": "two"},
-    ]
-    assert conversation.prompt("Be brief.", [], "hi") == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "hi"},
-    ]
-    assert conversation.prompt("  \n", [], "hi") == [{"role": "user", "content": "hi"}]
-
-
-def _length(messages: list[dict[str, str]]) -> int:
-    return sum(len(message["content"]) for message in messages)
-
-
-def test_the_oldest_turns_are_dropped_until_the_prompt_fits() -> None:
-    past = [Turn("a" * 10, "b" * 10), Turn("c" * 10, "d" * 10), Turn("e" * 10, "f" * 10)]
-    for room, dropped in ((100, 0), (70, 0), (69, 1), (49, 2), (29, 3), (1, 3)):
-        messages, count = conversation.fitting("sys", past, "g" * 7, room=room, count=_length)
-        assert count == dropped
-        assert messages[0]["content"] == "sys"
-        assert messages[-1]["content"] == "g" * 7
-        assert len(messages) == 2 + 2 * (3 - dropped)
-
-
-def test_a_first_message_is_not_counted() -> None:
-    def count(_: list[dict[str, str]]) -> int:
-        raise AssertionError("there is nothing to leave out")
-
-    assert conversation.fitting("", [], "hi", room=0, count=count) == (
-        [{"role": "user", "content": "hi"}],
-        0,
-    )
-
-
 def test_a_conversation_keeps_a_bounded_number_of_turns() -> None:
     history: list[conversation.Message] = []
     for turn in range(50):
@@ -108,3 +70,43 @@ def test_retrying_goes_back_to_before_the_question() -> None:
     assert conversation.before_question(history, 2) == (history[:2], "c")
     for index in (-1, 1, 3, 4):
         assert conversation.before_question(history, index) is None
+
+
+def test_a_refused_message_is_told_from_other_notices() -> None:
+    past = _exchange("a", "b")
+    refused = conversation.notice("The queue is full.", refused=True)
+    assert conversation.was_refused([*past, refused])
+    assert not conversation.was_refused([*past, conversation.notice("Try again.")])
+    assert not conversation.was_refused(past)
+    assert not conversation.was_refused([])
+    assert conversation.without_notices([*past, refused]) == past
+
+
+def test_the_newest_answer_names_its_request() -> None:
+    footers = [FOOTER.replace('"1"', f'"{number}"') for number in (7, 12)]
+    history: list[conversation.Message] = []
+    for footer in footers:
+        history += [conversation.question("q"), conversation.answer("a", footer)]
+    assert conversation.newest_number(history) == 12
+    assert conversation.newest_number(history[:3]) is None, "the newest question has no answer"
+    assert conversation.newest_number(history[:2]) == 7
+    assert conversation.newest_number([*history, conversation.notice("no")]) == 12
+    assert conversation.newest_number([]) is None
+    typed = conversation.answer(FOOTER, "")
+    assert conversation.newest_number([typed]) is None
+
+
+def test_answers_are_drawn_another_way_and_back_without_losing_a_character() -> None:
+    history = [*_exchange("a<b", " **x** <i>\n\n"), conversation.notice("no")]
+
+    def draw(number: int, text: str) -> tuple[str, str]:
+        assert number == 1
+        return f"<span value='1'>{markup.verbatim(text)}</span>", "<span>legend</span>"
+
+    drawn = conversation.redrawn(history, draw)
+    assert drawn[0] == history[0]
+    assert drawn[2] == history[2]
+    assert [part["text"] for part in drawn[1]["content"][1:]] == ["<span>legend</span>", FOOTER]
+    assert conversation.turns(drawn) == conversation.turns(history)
+    assert conversation.redrawn(drawn, draw) == drawn
+    assert conversation.redrawn(drawn, lambda number, text: None) == history

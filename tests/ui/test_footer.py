@@ -119,6 +119,26 @@ def test_how_it_ended_and_what_was_reused(values: dict[str, Any], words: str) ->
     assert words not in _line(footer(_record()))
 
 
+@pytest.mark.parametrize(
+    ("composition", "words"),
+    [
+        (
+            (("history", 259), ("message", 41), ("template", 12)),
+            "41 of 312 tokens are your message",
+        ),
+        ((("history", 311), ("message", 1)), "1 of 312 tokens is your message"),
+        ((("message", 312),), ""),
+        ((), ""),
+    ],
+)
+def test_how_much_of_the_prompt_is_the_message(
+    composition: tuple[tuple[str, int], ...], words: str
+) -> None:
+    line = _line(footer(_record(composition=composition)))
+    assert words in line
+    assert bool(words) == ("your message" in line)
+
+
 def test_a_failed_answer_says_why_and_nothing_becomes_markup() -> None:
     record = _record(finish_reason=FinishReason.ERROR)
     html = footer(record, error="a row of <NaN>", epoch='"><img src=x>')

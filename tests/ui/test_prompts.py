@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ui.prompts import QUESTIONS, TASK, long_prompt
+from ui.prompts import (
+    DOCUMENT_QUESTIONS,
+    LONG_ANSWER_TASKS,
+    QUESTIONS,
+    TASK,
+    document_prompt,
+    long_prompt,
+)
 
 
 def _words(text: str) -> int:
@@ -33,5 +40,20 @@ def test_a_long_prompt_is_found_in_few_measurements() -> None:
     assert len(calls) <= 12
 
 
-def test_questions_differ() -> None:
-    assert len(set(QUESTIONS)) == len(QUESTIONS)
+def test_long_prompts_of_other_days_share_the_task_alone() -> None:
+    first, second = (long_prompt(200, _words, first_day=day) for day in (1, 2))
+    assert _words(first) == _words(second) == 200
+    assert first.startswith(f"{TASK}Day 1: ")
+    assert second.startswith(f"{TASK}Day 2: ")
+
+
+def test_a_shared_document_differs_in_its_question_alone() -> None:
+    first, second = (document_prompt(200, _words, text) for text in DOCUMENT_QUESTIONS[:2])
+    document = first.removesuffix(DOCUMENT_QUESTIONS[0])
+    assert _words(document) == 200
+    assert second == document + DOCUMENT_QUESTIONS[1]
+
+
+@pytest.mark.parametrize("texts", [QUESTIONS, DOCUMENT_QUESTIONS, LONG_ANSWER_TASKS])
+def test_questions_differ(texts: tuple[str, ...]) -> None:
+    assert len(set(texts)) == len(texts)

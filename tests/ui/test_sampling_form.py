@@ -16,11 +16,17 @@ def test_empty_fields_stand_for_their_defaults() -> None:
     assert params == sampling_params(DEFAULTS)
     assert params.max_tokens == 400
     assert params.seed is None
+    assert params.logprobs is None
 
 
 def test_whole_numbers_may_come_as_the_browser_sends_them() -> None:
     params = sampling_params({"top_k": 40.0, "seed": " -7 ", "max_tokens": 12.0})
     assert (params.top_k, params.seed, params.max_tokens) == (40, -7, 12)
+
+
+@pytest.mark.parametrize(("value", "number"), [("", None), (" ", None), ("0", 0), (" 5 ", 5)])
+def test_logprobs_are_recorded_only_where_asked_for(value: str, number: int | None) -> None:
+    assert sampling_params({"logprobs": value}).logprobs == number
 
 
 def test_stop_strings_are_lines() -> None:
@@ -44,6 +50,9 @@ def test_stop_strings_are_lines() -> None:
         ("seed", "0.5", "whole number"),
         ("seed", "9" * 5000, "whole number"),
         ("seed", str(2**63), "whole number"),
+        ("logprobs", "6", "from 0 to 5"),
+        ("logprobs", "-1", "from 0 to 5"),
+        ("logprobs", "some", "or empty to record none"),
         ("max_tokens", 0, "at least 1"),
         ("stop", "x" * 300, "1 to 256 characters"),
         ("stop", "\n".join("abcdefghijklmnopq"), "limit is 16"),

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from engine.core.errors import EngineStopped
+from engine.core.plan import StepPlan
+from engine.core.records import RequestRecord
 from engine.core.request import FinishReason
 from engine.service import EngineService
 from tests.stub_service import ScriptedRunner, started, stub_build, wait_until
 from ui import visitors as module
-from ui.visitors import LABEL, MAX_VISITORS, TooManyVisitors, Visitors
+from ui.visitors import LABEL, MAX_VISITORS, Kind, TooManyVisitors, Visitors
 
 
 @pytest.fixture
@@ -47,6 +49,57 @@ def test_each_visitor_asks_once_and_reads_to_the_end(service: EngineService) -> 
     submitted = sorted(record.submitted for record in records)
     assert all(b - a >= 0.01 for a, b in itertools.pairwise(submitted))
     assert len({record.num_prompt_tokens for record in records}) > 1, "all asked the same"
+
+
+def _came(service: EngineService, kind: Kind, count: int) -> list[RequestRecord]:
+    async def run() -> None:
+        await asyncio.gather(*Visitors(service).add(count, kind))
+
+    asyncio.run(run())
+    wait_until(lambda: len(service.store.records()) == count)
+    return sorted(service.store.records(), key=lambda record: record.submitted)
+
+
+def test_visitors_with_long_prompts_read_much_and_share_little(service: EngineService) -> None:
+    records = _came(service, Kind.LONG_PROMPT, 3)
+    for record in records:
+        # The stub's context of 2,048 leaves less than a long prompt would have.
+        assert 1_400 < record.num_prompt_tokens <= 1_500
+        assert record.num_cached_tokens < 64
+        assert record.num_output_tokens <= 64
+
+
+def test_visitors_who_want_long_answers_ask_briefly(service: EngineService) -> None:
+    for record in _came(service, Kind.LONG_ANSWER, 2):
+        assert record.num_prompt_tokens < 120
+        assert record.num_output_tokens == 800
+
+
+def test_a_shared_document_is_read_once() -> None:
+    service = started(ScriptedRunner(seconds=0.02))
+    first, *others = _came(service, Kind.SHARED_DOCUMENT, 4)
+    assert first.num_prompt_tokens > 900
+    assert first.num_cached_tokens == 0
+    assert len(others) == 3
+    for record in others:
+        assert record.submitted > (first.first_token_sampled or 0), "it came before it was read"
+        assert record.num_cached_tokens > 900
+        assert record.num_prompt_tokens - record.num_cached_tokens < 64
+    service.close()
+
+
+def test_a_document_nobody_could_read_keeps_nobody_waiting() -> None:
+    def fail(plan: StepPlan) -> None:
+        raise RuntimeError("the reader fell asleep")
+
+    service = started(ScriptedRunner(before=fail))
+
+    async def run() -> None:
+        added = Visitors(service).add(3, Kind.SHARED_DOCUMENT)
+        await asyncio.wait_for(asyncio.gather(*added), timeout=10)
+
+    asyncio.run(run())
+    service.close()
 
 
 def test_they_are_bounded_over_all_who_add_them(service: EngineService) -> None:
