@@ -51,13 +51,21 @@ def serve(settings: Settings) -> None:
     from engine.api.access import Access
     from engine.api.app import api_routes, create_api
     from engine.api.metrics import EngineMetrics
+    from engine.core.errors import PhaseScopeError
+    from engine.lab.results import ResultStore
+    from engine.model.cache import cache_folder
     from engine.service import EngineService
     from ui.admin_key import AdminKey
     from ui.chat import build_chat
+    from ui.compare import build_compare
+    from ui.compare_desk import Desk
+    from ui.compare_routes import result_routes
     from ui.feed import Feed
     from ui.page import THEME, build_page, css_text, head_html
     from ui.routes import routes
     from ui.settings_panel import build_settings
+    from ui.workload import build_workload
+    from ui.workload_form import MAX_UPLOAD_MEGABYTES
 
     def build(report: Report) -> EngineParts:
         # On the engine's thread: importing torch takes seconds, and the page is up meanwhile.
@@ -75,8 +83,14 @@ def serve(settings: Settings) -> None:
     )
     api = create_api(service, metrics, access)
     admin_key = AdminKey(settings.admin_key)
+    try:
+        desk = Desk(service, ResultStore(cache_folder() / "results"))
+    except PhaseScopeError as error:
+        sys.exit(str(error))
     demo = build_page(
-        lambda: build_chat(service, epoch=feed.epoch), lambda: build_settings(service, admin_key)
+        lambda: build_chat(service, epoch=feed.epoch),
+        lambda: build_settings(service, admin_key),
+        [build_compare(desk, admin_key), build_workload(desk, admin_key)],
     )
     demo.queue(max_size=None, default_concurrency_limit=None)
     demo.launch(
@@ -87,9 +101,16 @@ def serve(settings: Settings) -> None:
         theme=THEME,
         css=css_text(),
         head=head_html(),
-        app_kwargs={"routes": [*routes(service, feed, admin_key), *api_routes(api)]},
+        app_kwargs={
+            "routes": [
+                *routes(service, feed, admin_key),
+                *result_routes(desk.store),
+                *api_routes(api),
+            ]
+        },
         ssr_mode=False,
         max_threads=MAX_THREADS,
+        max_file_size=f"{MAX_UPLOAD_MEGABYTES}mb",
         state_session_capacity=200,
         run_history=False,
         footer_links=[],
@@ -102,6 +123,7 @@ def serve(settings: Settings) -> None:
     try:
         demo.block_thread()
     finally:
+        desk.close()
         feed.close()
         metrics.close()
         service.close(wait=5)

@@ -1,15 +1,23 @@
-"""Pure functions that build the page's Plotly figures: layout and empty traces.
+"""Pure functions that build the page's Plotly figures.
 
-The browser fills in data with ``Plotly.react`` and sets colours: ``meta["paint"]`` of a trace or
-layout maps a property path to a colour token of ``assets/tokens.css``. Nothing here knows a colour,
-a request or a clock.
+The live ones are layout and empty traces: the browser fills in data with ``Plotly.react`` and sets
+colours, ``meta["paint"]`` of a trace or layout mapping a property path to a colour token of
+``assets/tokens.css``. Those of a result hold its data. Nothing here knows a request or a clock.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import plotly.graph_objects as go
+
+from ui.formats import duration
+
+# Readable on the light and on the dark surface.
+_NEUTRAL = "#7A8494"
+# Two labels closer than this on a log axis would cover each other.
+_LABEL_DECADES = 0.16
 
 _LAYOUT_PAINT = {
     "font.color": "ink-2",
@@ -175,3 +183,75 @@ def roofline() -> go.Figure:
     )
     layout.meta["paint"] = {**_LAYOUT_PAINT, "xaxis.title.font.color": "ink-3"}
     return go.Figure([roof, ridge, *marks], layout)
+
+
+def gap_percentiles(
+    a: dict[str, float | None], b: dict[str, float | None]
+) -> go.Figure:
+    """Gaps between tokens from typical to worst, both sides of a comparison, y logarithmic.
+
+    a, b: percentile name to seconds, in order; None leaves a mark out. A is dashed with hollow
+    squares, B solid with filled circles. The one chart whose colours are the style sheet's
+    business: it is drawn by `gr.Plot`, in a grey that reads on both themes.
+    """
+    lines = [
+        go.Scatter(
+            name=name,
+            x=list(values),
+            y=list(values.values()),
+            mode="lines+markers",
+            cliponaxis=False,
+            line={"width": 1.6, "dash": dash, "color": _NEUTRAL},
+            marker={"symbol": symbol, "size": 8, "color": _NEUTRAL},
+            hovertemplate=f"{name} %{{x}}: %{{y:.3s}}s<extra></extra>",
+        )
+        for name, values, dash, symbol in (
+            ("A", a, "dash", "square-open"),
+            ("B", b, "solid", "circle"),
+        )
+    ]
+    known = [value for value in (*a.values(), *b.values()) if value]
+    layout = _layout(
+        {"l": 52, "r": 66, "t": 10, "b": 26},
+        height=300,
+        xaxis=_axis(type="category", showgrid=False),
+        yaxis=_axis(type="log", **_log_ticks(known)),
+    )
+    layout.autosize = True
+    layout.meta = None
+    layout.font.color = _NEUTRAL
+    figure = go.Figure(lines, layout)
+    for name, y in zip(("A", "B"), _apart(a.get("max"), b.get("max")), strict=True):
+        value = {"A": a, "B": b}[name].get("max")
+        if value and y is not None:
+            figure.add_annotation(
+                x=1, xref="paper", xanchor="left", xshift=4, y=y, showarrow=False,
+                text=f"<b>{name} {duration(value)}</b>",
+            )
+    return figure
+
+
+def _log_ticks(values: list[float]) -> dict[str, Any]:
+    """Range and ticks at 1 and 3 of each decade around the values, labelled as durations."""
+    if not values:
+        return {}
+    low, high = math.log10(min(values) * 0.8), math.log10(max(values) * 1.25)
+    decades = range(math.floor(low) - 1, math.ceil(high) + 1)
+    steps = (1, 3) if high - low < 3 else (1,)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
+    shown = [tick for tick in ticks if low <= math.log10(tick) <= high]
+    return {"range": [low, high], "tickvals": shown, "ticktext": [_tick(tick) for tick in shown]}
+
+
+def _tick(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
+def _apart(a: float | None, b: float | None) -> list[float | None]:
+    """Heights (log10) of the labels of two values, moved apart where they would overlap."""
+    heights = [None if not value else math.log10(value) for value in (a, b)]
+    if heights[0] is None or heights[1] is None or abs(heights[0] - heights[1]) > _LABEL_DECADES:
+        return heights
+    middle = (heights[0] + heights[1]) / 2
+    up = _LABEL_DECADES / 2 if heights[0] > heights[1] else -_LABEL_DECADES / 2
+    return [middle + up, middle - up]

@@ -9,7 +9,8 @@ Times are whole tenths of a millisecond on the service's clock. A frame is a dic
     reset    only in a frame that carries the bounded history instead of what is new
     wall     with reset: wall-clock seconds of time 0
     config   model, device and limits, with reset and whenever they changed
-    state    what the service is doing: name, progress (0 to 1 or null), text, since
+    state    what the service is doing: name, progress (0 to 1 or null), text, since; turn: [label,
+             latest end, experiments waiting] while an experiment has the engine alone, else null
     sum      the headline numbers
     steps    [number, start, duration, prefill tokens, decode tokens, running, waiting, used blocks,
              evictable blocks, FLOPs, bytes moved, bound]; bound: 0 unknown, 1 memory, 2 compute,
@@ -231,11 +232,13 @@ class FrameBuilder:
             since_ticks = ticks(now)
         else:
             since_ticks = self._lasting["state"]["since"]
+        turn = self._service.turn
         return {
             "name": name,
             "progress": state.progress,
             "text": state.reason,
             "since": since_ticks,
+            "turn": turn and [turn.label, ticks(turn.ends_by), turn.num_waiting],
         }
 
     def _serving_name(

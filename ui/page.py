@@ -7,13 +7,13 @@ routes named by the constants below and hands in the chat.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import gradio as gr
 
-from ui import panels, words
+from ui import compare_panels, panels, words
 
 ASSETS: Final = Path(__file__).resolve().parent.parent / "assets"
 
@@ -26,8 +26,12 @@ FEED_ROUTE: Final = "live/feed"
 RESTART_ROUTE: Final = "live/restart"
 REQUEST_ROUTE: Final = "live/request/"
 EXPORT_ROUTE: Final = "live/requests"
+TRACE_ROUTE: Final = "live/trace.json"
 
-STYLE_SHEETS: Final = ("tokens.css", "page.css", "timeline.css", "chat.css", "settings.css")
+TOKENS: Final = "tokens.css"
+"""Goes into the head as it is: Gradio would rewrite its rules for ``body`` inside media queries."""
+
+STYLE_SHEETS: Final = ("page.css", "timeline.css", "chat.css", "settings.css", "compare.css")
 
 _FONT = [
     "ui-sans-serif",
@@ -50,7 +54,7 @@ THEME: Final = gr.themes.Base(
 
 
 def css_text() -> str:
-    """All style sheets of the page as one string, for ``launch(css=...)``."""
+    """The style sheets that know the page's elements as one string, for ``launch(css=...)``."""
     sheets = (ASSETS / name for name in STYLE_SHEETS)
     return "\n".join(sheet.read_text(encoding="utf-8") for sheet in sheets if sheet.exists())
 
@@ -61,39 +65,57 @@ def head_html() -> str:
         f'<link rel="modulepreload" href="{SCRIPT_ROUTE}{path.name}">'
         for path in sorted(SCRIPT_FOLDER.glob("*.js"))
     )
-    return f'<meta name="color-scheme" content="light dark">{modules}'
+    tokens = (ASSETS / TOKENS).read_text(encoding="utf-8")
+    return f'<meta name="color-scheme" content="light dark">{modules}<style>{tokens}</style>'
+
+
+Builder = Callable[[gr.Blocks, gr.Tabs], object]
+"""Adds a tab of its own to the page; called once, inside the tabs."""
 
 
 def build_page(
-    build_chat: Callable[[], object], build_settings: Callable[[], object] | None = None
+    build_chat: Callable[[], object],
+    build_settings: Callable[[], object] | None = None,
+    build_tabs: Sequence[Builder] = (),
 ) -> gr.Blocks:
     """The whole page as a ``gr.Blocks``.
 
     ``build_chat`` is called once, inside the left column, and adds the chat's components there;
-    ``build_settings`` likewise adds the settings panel beside the tabs.
+    ``build_settings`` likewise adds the settings panel beside the tabs, and each of ``build_tabs``
+    a tab behind the chat's.
     """
     page: gr.Blocks
     with gr.Blocks(title=words.TITLE, fill_width=True, fill_height=True) as page:
-        _panel("header", panels.header())
-        with gr.Tabs(elem_id="ps-tabs"), gr.Tab("Chat", id="chat", elem_id="ps-tab-chat"):
-            _panel("notice", panels.notice())
-            _panel("headline", panels.headline())
-            with gr.Row(elem_id="ps-columns", equal_height=False):
-                with gr.Column(elem_id="ps-chat", elem_classes="ps-card"):
-                    build_chat()
-                with gr.Column(elem_id="ps-middle"):
-                    _panel("timeline", panels.timeline())
-                with gr.Column(elem_id="ps-side"):
-                    _panel("kv", panels.kv_map())
-                    _panel("ttft", panels.ttft())
-                    _panel("roofline", panels.roofline())
-                _panel("drawer", panels.drawer())
+        panel("header", panels.header())
+        with gr.Tabs(elem_id="ps-tabs", selected="chat") as tabs:
+            with gr.Tab("Chat", id="chat", elem_id="ps-tab-chat"):
+                _chat_tab(build_chat)
+            for build in build_tabs:
+                build(page, tabs)
         if build_settings is not None:
             build_settings()
     return page
 
 
-def _panel(kind: str, markup: str) -> gr.HTML:
+def _chat_tab(build_chat: Callable[[], object]) -> None:
+    panel("notice", panels.notice())
+    panel("turn", compare_panels.banner())
+    panel("headline", panels.headline())
+    with gr.Row(elem_id="ps-columns", equal_height=False):
+        with gr.Column(elem_id="ps-chat", elem_classes="ps-card"):
+            gr.HTML(panels.chat_title(), apply_default_css=False, elem_classes="ps-title")
+            build_chat()
+        with gr.Column(elem_id="ps-middle"):
+            panel("timeline", panels.timeline())
+        with gr.Column(elem_id="ps-side"):
+            panel("kv", panels.kv_map())
+            panel("ttft", panels.ttft())
+            panel("roofline", panels.roofline())
+        panel("drawer", panels.drawer())
+
+
+def panel(kind: str, markup: str) -> gr.HTML:
+    """Static HTML that the scripts' ``mount(kind, element)`` brings to life."""
     mount = (
         f'import(new URL("{SCRIPT_ROUTE}main.js", document.baseURI))'
         f'.then((scripts) => scripts.mount("{kind}", element));'

@@ -47,7 +47,7 @@ _LANE_LEGEND = (
 )
 
 
-def _attribute(value: object) -> str:
+def attribute(value: object) -> str:
     """``value`` as JSON inside an HTML attribute of a Gradio template.
 
     Braces and dollar signs become entities: the template engine would take them for its own.
@@ -57,7 +57,7 @@ def _attribute(value: object) -> str:
 
 
 def _figure(figure: go.Figure) -> str:
-    return _attribute(json.loads(figure.to_json()))
+    return attribute(json.loads(figure.to_json()))
 
 
 def _definition(name: str) -> str:
@@ -78,6 +78,11 @@ def _legend(entries: tuple[tuple[str, str], ...]) -> str:
     return f'<div class="ps-legend">{items}</div>'
 
 
+def lane_legend() -> str:
+    """The marks of a request's lane, in words."""
+    return _legend(_LANE_LEGEND)
+
+
 def _table_button(name: str) -> str:
     title = words.CAPTIONS[name][0]
     return (
@@ -87,13 +92,17 @@ def _table_button(name: str) -> str:
 
 
 def _table_slot(name: str) -> str:
-    return f'<div class="ps-table" data-table-of="{name}" tabindex="-1" hidden></div>'
+    title = words.CAPTIONS[name][0]
+    return (
+        f'<div class="ps-table" data-table-of="{name}" role="region" tabindex="0" '
+        f'aria-label="{title}, as a table" hidden></div>'
+    )
 
 
 def header() -> str:
     """Brand, model and machine, state, light or dark; it also carries the scripts' words."""
     return (
-        f'<header class="ps-header" data-ps-words="{_attribute(words.BROWSER)}">'
+        f'<header class="ps-header" data-ps-words="{attribute(words.BROWSER)}">'
         f'<div class="ps-brand">{_BRAND}<h1>{words.TITLE}</h1></div>'
         '<div class="ps-meta"><span class="ps-machine" data-role="machine"></span>'
         '<span class="ps-state" role="status"><i data-role="dot" data-kind="warn"></i>'
@@ -105,11 +114,17 @@ def header() -> str:
     )
 
 
+def chat_title() -> str:
+    """Heading of the chat card, for those who move by headings; the tab shows the word."""
+    return f'<h2 class="ps-unseen">{words.CHAT_TITLE}</h2>'
+
+
 def notice() -> str:
     """The bar that says what is wrong or awaited, and offers the one thing to do about it."""
     return (
         '<div class="ps-notice" role="status" hidden><span data-role="text"></span>'
         '<progress max="1" aria-label="Loading the model" hidden></progress>'
+        f'<input type="password" autocomplete="off" aria-label="{SETTINGS["key"]}" hidden>'
         '<button type="button" class="ps-button" hidden></button></div>'
     )
 
@@ -195,7 +210,7 @@ def timeline() -> str:
         '<div class="ps-card-head"><h2 id="ps-timeline-title">Timeline</h2>'
         f'<span class="ps-cap" data-role="label"></span><span class="ps-controls">{controls}</span>'
         f'</div><div class="ps-stack" role="group" tabindex="0" aria-label="{words.KEYS_HINT}">'
-        f'<div class="ps-stack-content">{_legend(_LANE_LEGEND)}<div class="ps-bands">{bands}'
+        f'<div class="ps-stack-content">{lane_legend()}<div class="ps-bands">{bands}'
         '<div class="ps-selection" hidden></div><div class="ps-crosshair" hidden></div></div>'
         '<div class="ps-band"><p class="ps-band-title"><b data-role="offset-title">One-token offset'
         f"</b><span>{offset_caption}</span></p>"
@@ -264,23 +279,28 @@ def roofline() -> str:
     )
 
 
+def settings_head() -> str:
+    """Title of the settings panel and the way out of it."""
+    return (
+        f'<div class="ps-settings-head"><h2>{SETTINGS["title"]}</h2>'
+        '<button type="button" class="ps-icon-button" data-role="close-settings" '
+        f'aria-label="{SETTINGS["close"]}">✕</button></div>'
+    )
+
+
 def display_settings() -> str:
-    """What only this browser keeps: colours and talk mode; the way out of the settings panel."""
+    """What only this browser keeps: colours and talk mode."""
     switches = "".join(
         f'<label><input type="checkbox" data-role="{name}"> {SETTINGS[name]}</label>'
         for name in ("dark", "talk")
     )
-    return (
-        f'<h3>{SETTINGS["display"]}</h3><div class="ps-switches">{switches}</div>'
-        f'<button type="button" class="ps-icon-button" data-role="close-settings" '
-        f'aria-label="{SETTINGS["close"]}">✕</button>'
-    )
+    return f'<h3>{SETTINGS["display"]}</h3><div class="ps-switches">{switches}</div>'
 
 
 def drawer() -> str:
     """Details of one request; hidden until one is opened."""
     return (
-        '<aside class="ps-card ps-drawer" role="dialog" aria-label="Request details" hidden>'
+        '<div class="ps-card ps-drawer" role="dialog" aria-label="Request details" hidden>'
         '<div class="ps-card-head"><h2 data-role="title"></h2>'
         '<span class="ps-cap" data-role="state">'
         '</span><button type="button" class="ps-icon-button" data-role="close" '
@@ -289,5 +309,6 @@ def drawer() -> str:
         '<th scope="col">part</th></tr></thead><tbody data-role="moments"></tbody></table>'
         '<p class="ps-cap" data-role="sum" hidden></p>'
         '<table class="ps-facts"><tbody data-role="facts"></tbody></table>'
-        '<a class="ps-button" data-role="save" download>Save as JSON</a></div></aside>'
+        '<div class="ps-composition" data-role="composition" hidden></div>'
+        '<a class="ps-button" data-role="save" download>Save as JSON</a></div></div>'
     )

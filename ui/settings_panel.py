@@ -1,186 +1,23 @@
 """The settings panel: the engine's limits, for everybody, and how this browser shows the page.
 
-A change is checked, what it restarts is said before it happens, and only then is it applied. The
-panel keeps nothing between two clicks: fields show what the engine has when the panel is opened.
+It only places the fields and connects them. It keeps nothing between two clicks: the fields show
+what the engine has when the panel is opened, and what a click does is in ui/settings_change.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import gradio as gr
 
-from engine import host
-from engine.core.config import EngineConfig
-from engine.core.errors import EngineStopped, InvalidRequest, PhaseScopeError
 from engine.service import EngineService
-from engine.settings import Settings
 from ui.admin_key import WRONG_KEY_SECONDS, AdminKey
-from ui.panels import display_settings
+from ui.panels import display_settings, settings_head
+from ui.settings_change import NUMBERS, Answer, SettingsChange
 from ui.words_settings import SETTINGS
-
-
-class Number(NamedTuple):
-    """A whole-number field: its name in EngineConfig and in Settings, its label and one line."""
-
-    name: str
-    setting: str
-    label: str
-    hint: str
-
-
-NUMBERS: Final = (
-    Number(
-        "max_batched_tokens",
-        "budget",
-        "Token budget",
-        "max_batched_tokens: positions one step may compute. Changes between two steps.",
-    ),
-    Number(
-        "max_running",
-        "slots",
-        "Slots",
-        "max_running: requests computed side by side. Changes between two steps.",
-    ),
-    Number(
-        "max_waiting",
-        "queue",
-        "Queue limit",
-        "max_waiting: requests that may wait beside them. Changes between two steps.",
-    ),
-    Number(
-        "num_blocks",
-        "kv_blocks",
-        "KV blocks",
-        "num_blocks: size of the KV cache. Restarts the engine.",
-    ),
-)
-PREFIX_CACHING: Final = "prefix_caching"
-# As at the start: main memory is shared with the page and with whatever else runs.
-_MEMORY_SHARE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the panel says to a click, and the change it asks to be confirmed, if it asks."""
-
-    text: str
-    ok: bool = True
-    question: str = ""
-
-
-class SettingsChange:
-    """What Apply and its confirmation do to one service."""
-
-    def __init__(self, service: EngineService) -> None:
-        self._service = service
-
-    def current(self) -> list[Any]:
-        """The engine's values in the order of the fields; None for each while none serves."""
-        config = self._service.config
-        if config is None:
-            return [None] * (len(NUMBERS) + 1)
-        return [*(getattr(config, n.name) for n in NUMBERS), config.prefix_caching]
-
-    def apply(self, values: Sequence[Any], agreed: str | None) -> Answer:
-        """Take over the fields' values; a restart only if exactly this change was agreed to.
-
-        agreed: the `question` of the answer that asked, None on the first click. Blocks until the
-        values hold.
-        """
-        try:
-            config = self._service.config
-            if config is None:
-                raise EngineStopped(self._service.state.reason or SETTINGS["not_serving"])
-            wanted = self._wanted(config, values)
-            if wanted == config:
-                return Answer(SETTINGS["unchanged"])
-            question = json.dumps(values)
-            restarts = not config.same_pool(wanted)
-            if restarts and agreed != question:
-                changed = SETTINGS["ask_again"] if agreed else ""
-                return Answer(changed + self._restart_sentence(), question=question)
-            self._service.reconfigure(
-                **{name: getattr(wanted, name) for name in _changed(config, wanted)}
-            )
-        except PhaseScopeError as error:
-            return Answer(str(error), ok=False)
-        return Answer(SETTINGS["restarted" if restarts else "applied"])
-
-    def _wanted(self, config: EngineConfig, values: Sequence[Any]) -> EngineConfig:
-        *numbers, prefix_caching = values
-        changes: dict[str, Any] = {PREFIX_CACHING: bool(prefix_caching)}
-        for number, value in zip(NUMBERS, numbers, strict=True):
-            changes[number.name] = _whole_number(number, value)
-        wanted = replace(config, **changes)
-        if wanted.num_blocks != config.num_blocks:
-            self._check_blocks(config, wanted)
-        return wanted
-
-    def _check_blocks(self, config: EngineConfig, wanted: EngineConfig) -> None:
-        """Raise InvalidRequest for a pool that is larger than of use, or than fits."""
-        most = wanted.max_running * -(-wanted.max_model_len // wanted.block_size)
-        why = SETTINGS["blocks_by_context"].format(
-            slots=wanted.max_running, context=f"{wanted.max_model_len:,}"
-        )
-        info = self._service.info
-        if info is not None and "CPU" in info.device:
-            bytes_per_block = info.kv_bytes_per_token * config.block_size
-            # The pool in use makes room for the new one.
-            free = host.free_memory() + config.num_blocks * bytes_per_block
-            affordable = int(free * _MEMORY_SHARE / bytes_per_block)
-            if affordable < most:
-                most, why = affordable, SETTINGS["blocks_by_memory"]
-        if wanted.num_blocks > most:
-            sentence = SETTINGS["too_many_blocks"].format(
-                most=f"{most:,}", why=why, value=f"{wanted.num_blocks:,}"
-            )
-            raise InvalidRequest(sentence, field="num_blocks")
-
-    def _restart_sentence(self) -> str:
-        live = [record for record in self._service.store.live() if record.finished is None]
-        waiting = sum(record.scheduled is None for record in live)
-        counts = {"running": len(live) - waiting, "waiting": waiting}
-        if not live:
-            return SETTINGS["restart_idle"]
-        parts = [
-            SETTINGS[name].format(n=n, request="request" if n == 1 else "requests")
-            for name, n in counts.items()
-            if n
-        ]
-        return SETTINGS["restart_busy"].format(
-            requests=" and ".join(parts), be="is" if len(live) == 1 else "are"
-        )
-
-
-def _changed(config: EngineConfig, wanted: EngineConfig) -> list[str]:
-    names = (*(number.name for number in NUMBERS), PREFIX_CACHING)
-    return [name for name in names if getattr(config, name) != getattr(wanted, name)]
-
-
-def _whole_number(number: Number, value: object) -> int:
-    # A number field hands over a float where a person typed a fraction.
-    if not isinstance(value, int | float) or not float(value).is_integer():
-        shown = "nothing" if value is None else value
-        raise InvalidRequest(
-            SETTINGS["whole"].format(label=number.label, value=shown), field=number.name
-        )
-    limits = next(item.metadata for item in fields(Settings) if item.name == number.setting)
-    low, high = max(1, limits["low"]), limits.get("high")
-    if value < low or (high is not None and value > high):
-        sentence = SETTINGS["range" if high else "at_least"].format(
-            label=number.label,
-            low=low,
-            high=f"{high:,}" if high else "",
-            value=f"{int(value):,}",
-        )
-        raise InvalidRequest(sentence, field=number.name)
-    return int(value)
 
 
 def build_settings(service: EngineService, key: AdminKey | None = None) -> None:
@@ -188,12 +25,7 @@ def build_settings(service: EngineService, key: AdminKey | None = None) -> None:
     key = key or AdminKey()
     change = SettingsChange(service)
     with gr.Sidebar(position="right", open=False, width=340, elem_id="ps-settings") as sidebar:
-        gr.HTML(
-            f'<h2>{SETTINGS["title"]}</h2>',
-            elem_id="ps-settings-title",
-            apply_default_css=False,
-            elem_classes="ps-panel",
-        )
+        gr.HTML(settings_head(), apply_default_css=False, elem_classes="ps-panel")
         inputs, buttons = _build_engine_form(key), _build_buttons()
         gr.HTML(
             html_template=display_settings(),

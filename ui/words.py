@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 TITLE: Final = "PhaseScope"
+CHAT_TITLE: Final = "Chat"
 DASH: Final = "\N{EN DASH}"
 
 DEFINITIONS: Final[dict[str, tuple[str, str]]] = {
@@ -184,6 +185,7 @@ BROWSER: Final[dict[str, Any]] = {
     "retry_load": "Retry",
     "restart": "Restart engine",
     "restarting": "Asked the server to start again…",
+    "restart_locked": "This server is locked. Enter its admin key, then try again.",
     "restart_refused": "The server refused to restart (status {status}). Look at its log.",
     "restart_unreachable": "The server could not be reached. Check that it runs, then try again.",
     "offset_title": "One-token offset, {id}",
@@ -196,7 +198,7 @@ BROWSER: Final[dict[str, Any]] = {
     "next": "next",
     "reading_progress": "{done} of {prompt} prompt tokens in cache",
     "kv_caption": "One cell is a 16-token block; counts are blocks.",
-    "kv_caption_many": "One cell is {k} blocks, in the colour of most of them; counts are blocks.",
+    "kv_caption_many": "One cell is {k} blocks; counts are blocks.",
     "kv_empty": "Empty cache: 0 of {all} blocks in use.",
     "kv_label": (
         "KV cache: {used} of {all} blocks in use, {cached} cached and evictable, {free} free."
@@ -249,6 +251,13 @@ BROWSER: Final[dict[str, Any]] = {
         "times": "{n} times",
         "recomputed": "{n} recomputed",
         "finish": "Finished by",
+    },
+    "composition": "Prompt made of",
+    "composition_parts": {
+        "system": "system prompt",
+        "history": "earlier turns",
+        "message": "new message",
+        "template": "chat template",
     },
     "finish_reasons": {
         "stop": "end of answer",

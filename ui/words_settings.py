@@ -1,4 +1,4 @@
-"""What the settings panel says. Labels are the page's words; the hints give the engine's own names."""
+"""What the settings panel says."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import { nudgeApart } from "./axis.js";
 import { STEP } from "./trace.js";
 import { stackArea } from "./phase_counts.js";
 
+const LABEL_AT = 20;
 const TOP = 4;
 const FOOT = 18;
 const FADED = 0.35;
@@ -51,8 +52,10 @@ export const growthBand = {
     for (const { request, tokens, y } of nudgeApart(labels, 12.5, TOP + 8, TOP + scene.growthHeight)) {
       const own = scene.own.has(request.n);
       surface.rounded(axis.right + 8, y - 8, 8, 8, 1.5, colours[kvColours.of(request.n)]);
-      const name = axis.narrow ? "" : `${request.id} `;
-      surface.text(axis.right + 20, y, `${name}${count(tokens)}`, {
+      const full = `${request.id} ${count(tokens)}`;
+      const room = surface.width - axis.right - LABEL_AT;
+      const label = surface.measure(full, { weight: 600 }) <= room ? full : request.id;
+      surface.text(axis.right + LABEL_AT, y, label, {
         colour: own ? colours.ink : colours["ink-2"], weight: own ? 700 : 400,
       });
     }

@@ -95,7 +95,7 @@ function drawPrefill(surface, bars, zero, scale) {
   for (const bar of bars) {
     if (!bar.prefill) continue;
     const height = bar.prefill * scale;
-    surface.rect(bar.x0, zero - height, Math.max(bar.x1 - bar.x0 - gapOf(bar), 1), height, surface.colours.prefill);
+    surface.mark(bar.x0, zero - height, Math.max(bar.x1 - bar.x0 - gapOf(bar), 1), height, surface.colours.prefill);
   }
 }
 
@@ -104,14 +104,14 @@ function drawDecode(surface, bars, top, scale) {
   const colour = surface.colours.decode;
   let run = null;
   const flush = () => {
-    if (run) surface.rect(run.x0, top, Math.max(run.x1 - run.x0, 0.7), run.decode * scale, colour);
+    if (run) surface.mark(run.x0, top, Math.max(run.x1 - run.x0, 0.7), run.decode * scale, colour);
     run = null;
   };
   for (const bar of bars) {
     const wide = gapOf(bar);
     if (run && (wide || run.decode !== bar.decode || bar.x0 - run.x1 > 1)) flush();
     if (!bar.decode) continue;
-    if (wide) surface.rect(bar.x0, top, bar.x1 - bar.x0 - 1, bar.decode * scale, colour);
+    if (wide) surface.mark(bar.x0, top, bar.x1 - bar.x0 - 1, bar.decode * scale, colour);
     else if (run) run.x1 = bar.x1;
     else run = { ...bar };
   }

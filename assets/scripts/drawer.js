@@ -1,6 +1,7 @@
 // The details of one request, over the side column: moments as offsets, the four parts of TTFT with
 // their sum, tokens, gaps and memory. All numbers; a prompt or an answer never comes here.
 
+import { Composition, requestUrl } from "./composition.js";
 import { clock, count, DASH, duration, mebibytes } from "./formats.js";
 import { carries, percentile } from "./statistics.js";
 import { ttftParts } from "./ttft_parts.js";
@@ -13,6 +14,7 @@ export class Drawer {
     this.element = element;
     this.app = app;
     this.panel = element.querySelector(".ps-drawer");
+    this.composition = new Composition(element.querySelector("[data-role=composition]"), app.words);
     this.n = null;
     this.drawnAt = -Infinity;
     this.returnTo = null;
@@ -28,6 +30,7 @@ export class Drawer {
     this.n = n;
     this.panel.hidden = false;
     this.#write();
+    this.composition.show(n);
     this.element.querySelector("[data-role=close]").focus({ preventScroll: true });
   }
 
@@ -50,7 +53,7 @@ export class Drawer {
     const find = (role) => this.element.querySelector(`[data-role=${role}]`);
     find("title").textContent = own.has(this.n) ? `R${this.n} (${words.you})` : `R${this.n}`;
     find("state").textContent = request ? stateWord(words, request.st) : words.not_held;
-    find("save").href = new URL(`live/request/R${this.n}.json`, document.baseURI);
+    find("save").href = requestUrl(this.n);
     find("moments").replaceChildren(...(request ? moments(request, words).map(toRow) : []));
     find("facts").replaceChildren(...(request ? facts(request, this.app).map(toRow) : []));
     const sum = find("sum");

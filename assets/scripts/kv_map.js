@@ -6,6 +6,7 @@ import { setText } from "./header.js";
 import { blocksPerCell, cellsOf, countBlocks } from "./kv_cells.js";
 import { palette } from "./palette.js";
 import { Surface } from "./surface.js";
+import { zoomOf } from "./talk.js";
 import { BLOCK } from "./trace.js";
 import { fill } from "./words.js";
 
@@ -91,8 +92,10 @@ export class KvMap {
   #point(event) {
     if (!this.grid) return;
     const { columns, pitch } = this.grid;
-    const column = Math.min(columns - 1, Math.floor(event.offsetX / pitch));
-    const cell = this.cells[Math.floor(event.offsetY / pitch) * columns + column];
+    const { left, top } = this.canvas.getBoundingClientRect();
+    const scale = pitch * zoomOf(this.canvas);
+    const column = Math.min(columns - 1, Math.floor((event.clientX - left) / scale));
+    const cell = this.cells[Math.floor((event.clientY - top) / scale) * columns + column];
     const owner = cell && cell.state >= BLOCK.live ? cell.owner : null;
     if (owner === null) delete this.canvas.dataset.request;
     else this.canvas.dataset.request = owner;

@@ -44,7 +44,7 @@ function span(surface, axis, from, to, top, bar, fill, least) {
   if (to < axis.t0 || from > axis.t1) return;
   const x0 = axis.clamped(from);
   const width = Math.max(axis.clamped(to) - x0, least);
-  if (width >= 0.5) surface.rect(x0, top, width, bar, fill);
+  if (width >= 0.5) surface.mark(x0, top, width, bar, fill);
 }
 
 function drawChunks(surface, axis, request, top, bar) {
@@ -52,14 +52,12 @@ function drawChunks(surface, axis, request, top, bar) {
     if (t + d < axis.t0 || t > axis.t1) continue;
     const x0 = axis.clamped(t);
     const width = axis.clamped(t + d) - x0;
-    surface.rect(x0, top, Math.max(width - (width > 4 ? 1 : 0), 2), bar, surface.colours.prefill);
+    surface.mark(x0, top, Math.max(width - (width > 4 ? 1 : 0), 2), bar, surface.colours.prefill);
   }
 }
 
 // Ticks closer than 2 px merge into a solid run, so that a stall stays a gap at any zoom.
 function drawTokens(surface, axis, request, top, bar, tick) {
-  const { context } = surface;
-  context.fillStyle = surface.colours.decode;
   const { tokens } = request;
   const last = lowerBound(tokens, axis.t1 + 1);
   let i = lowerBound(tokens, axis.t0);
@@ -72,7 +70,7 @@ function drawTokens(surface, axis, request, top, bar, tick) {
       i += 1;
     }
     const x0 = Math.max(axis.left, from - tick / 2);
-    context.fillRect(x0, top, Math.min(axis.right, to + tick / 2) - x0, bar);
+    surface.mark(x0, top, Math.min(axis.right, to + tick / 2) - x0, bar, surface.colours.decode);
   }
 }
 

@@ -2,6 +2,8 @@
 // window.phasescope is what the chat (own.add) and the tests may touch.
 
 import { app, VERSION } from "./app.js";
+import { Compare } from "./compare.js";
+import { TurnBanner } from "./compare_banner.js";
 import { Drawer } from "./drawer.js";
 import { Header } from "./header.js";
 import { Headline } from "./headline.js";
@@ -13,6 +15,7 @@ import { Roofline } from "./roofline.js";
 import { Settings } from "./settings.js";
 import { Tables } from "./tables.js";
 import { recallTalk } from "./talk.js";
+import { LiveLanes } from "./workload_lanes.js";
 import { Timeline } from "./timeline.js";
 import { TtftCard } from "./ttft.js";
 import { initTooltips } from "./tooltips.js";
@@ -27,6 +30,10 @@ const PANELS = {
   roofline: [Roofline, Tables],
   drawer: [Drawer],
   settings: [Settings],
+  timelines: [Compare],
+  run: [Compare],
+  lanes: [LiveLanes],
+  turn: [TurnBanner],
 };
 const CHAT = "ps-chat";
 let started = false;

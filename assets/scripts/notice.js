@@ -15,6 +15,7 @@ export class Notice {
     this.bar = element.querySelector(".ps-notice");
     this.text = element.querySelector("[data-role=text]");
     this.progress = element.querySelector("progress");
+    this.key = element.querySelector("input");
     this.button = element.querySelector("button");
     this.button.addEventListener("click", () => this.#act());
     this.message = "";
@@ -23,7 +24,10 @@ export class Notice {
   draw(reasons) {
     if (!["data", "status", "clock", "size"].some((reason) => reasons.has(reason))) return;
     const name = stateName(this.app);
-    if (name !== this.name) this.message = "";
+    if (name !== this.name) {
+      this.message = "";
+      this.key.hidden = true;
+    }
     this.name = name;
     this.bar.hidden = !SHOWN.has(name);
     if (this.bar.hidden) return;
@@ -48,6 +52,16 @@ export class Notice {
     return trace.state.text || words.notices[name];
   }
 
+  #answer({ ok, status }) {
+    if (status === 401) {
+      this.message = this.app.words.restart_locked;
+      this.key.hidden = false;
+      this.key.focus();
+    } else if (!ok) {
+      this.message = fill(this.app.words.restart_refused, { status });
+    }
+  }
+
   async #act() {
     if (this.name === "offline") {
       this.app.feed.retry();
@@ -56,8 +70,9 @@ export class Notice {
     this.button.disabled = true;
     this.message = this.app.words.restarting;
     try {
-      const response = await fetch(new URL("live/restart", document.baseURI), { method: "POST" });
-      if (!response.ok) this.message = fill(this.app.words.restart_refused, { status: response.status });
+      const headers = this.key.value ? { "X-Admin-Key": this.key.value } : {};
+      const response = await fetch(new URL("live/restart", document.baseURI), { method: "POST", headers });
+      this.#answer(response);
     } catch {
       this.message = this.app.words.restart_unreachable;
     } finally {

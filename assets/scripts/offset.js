@@ -6,6 +6,7 @@ import { setText } from "./header.js";
 import { fill } from "./words.js";
 
 const WIDE = 460;
+const PHONE = 290;
 
 export class Offset {
   constructor(element, app) {
@@ -30,7 +31,7 @@ export class Offset {
     const width = this.body.clientWidth;
     if (!width) return;
     const request = this.#request();
-    const boxes = width > WIDE ? 6 : 4;
+    const boxes = width > WIDE ? 6 : width > PHONE ? 4 : 3;
     const state = request ? [request.n, request.out, request.st, request.levels().at(-1)?.[1], boxes].join() : "none";
     if (state === this.drawn) return;
     this.drawn = state;

@@ -2,6 +2,7 @@
 // Plotly draws; the points come from roofline_points.js.
 
 import { count, plural } from "./formats.js";
+import { paletteVersion } from "./palette.js";
 import { Plot } from "./plot.js";
 import { hexBins, MOST_POINTS, rooflinePoints } from "./roofline_points.js";
 import { fill } from "./words.js";
@@ -36,7 +37,7 @@ export class Roofline {
     else if (!n) this.empty.textContent = words.roof_empty;
     box.style.visibility = roof ? "" : "hidden";
     const last = trace.steps.last()?.[0];
-    const now = [n, last, view.domain(), box.clientWidth, box.clientHeight, document.body.className].join();
+    const now = [n, last, view.domain(), box.clientWidth, box.clientHeight, paletteVersion()].join();
     if (!roof || now === this.drawn) return;
     this.drawn = now;
     box.ariaLabel = fill(words.roof_label, { steps: plural(n, "step"), overhead: count(points.overhead.length) });
@@ -61,13 +62,16 @@ export class Roofline {
   }
 }
 
+// Below the lowest point the words memory-bound and compute-bound have their line.
+const LABEL_ROOM = 0.25;
+
 function rangesOf(roof, points) {
   const all = [...points.decode, ...points.prefill, ...points.overhead];
   const ridge = roof.flops / roof.bytes;
   const xs = all.map((p) => p.x);
   const ys = all.map((p) => p.y);
   const x = [Math.min(0.6, ...xs.map((v) => v * 0.8)), Math.max(320, ridge * 4, ...xs.map((v) => v * 1.2))];
-  const y = [Math.min(roof.bytes * x[0], ...ys.map((v) => v * 0.7)), roof.flops * 1.6];
+  const y = [Math.min(roof.bytes * x[0], ...ys.map((v) => v * LABEL_ROOM)), roof.flops * 1.6];
   return { x, y };
 }
 

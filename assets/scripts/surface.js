@@ -1,6 +1,10 @@
 // A canvas in CSS pixels: sharp at every device pixel ratio, with the few marks the bands are made of.
 // It knows colours only as strings handed to it.
 
+import { zoomOf } from "./talk.js";
+
+const OUTLINED_PX = 3;
+
 export class Surface {
   constructor(canvas) {
     this.canvas = canvas;
@@ -12,7 +16,7 @@ export class Surface {
 
   /** Size to `width` x `height` CSS pixels, clear, and take this theme's colours. */
   begin(width, height, colours) {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = (window.devicePixelRatio || 1) * zoomOf(this.canvas);
     const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
     if (this.canvas.width !== w || this.canvas.height !== h) {
       this.canvas.width = w;
@@ -20,6 +24,7 @@ export class Surface {
       this.canvas.style.height = `${height}px`;
     }
     if (this.colours !== colours) this.patterns.clear();
+    this.weight = Number(colours.weight) || 1;
     Object.assign(this, { width, height, colours });
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.context.clearRect(0, 0, width, height);
@@ -39,9 +44,19 @@ export class Surface {
     this.context.fillRect(x, y, width, height);
   }
 
+  /** A filled mark, with an outline where the reader's system has forced its colours on the page. */
+  mark(x, y, width, height, colour) {
+    this.rect(x, y, width, height, colour);
+    const { outline } = this.colours;
+    if (outline && width >= OUTLINED_PX && height >= OUTLINED_PX) {
+      const [left, top] = [Math.round(x), Math.round(y)];
+      this.box(left + 0.5, top + 0.5, Math.round(width) - 1, Math.round(height) - 1, outline);
+    }
+  }
+
   box(x, y, width, height, colour, lineWidth = 1) {
     this.context.strokeStyle = colour;
-    this.context.lineWidth = lineWidth;
+    this.context.lineWidth = lineWidth * this.weight;
     this.context.strokeRect(x, y, width, height);
   }
 
@@ -107,7 +122,7 @@ export class Surface {
   #stroke(colour, width, dash) {
     this.context.setLineDash(dash);
     this.context.strokeStyle = colour;
-    this.context.lineWidth = width;
+    this.context.lineWidth = width * this.weight;
     this.context.stroke();
     if (dash.length) this.context.setLineDash([]);
   }
@@ -129,7 +144,7 @@ export class Surface {
   /** The 45 degree hatch of waiting. */
   hatch() {
     if (!this.patterns.has("hatch")) {
-      const ratio = window.devicePixelRatio || 1;
+      const ratio = (window.devicePixelRatio || 1) * zoomOf(this.canvas);
       const side = Math.round(7 * ratio);
       const tile = new OffscreenCanvas(side, side);
       const pen = tile.getContext("2d");

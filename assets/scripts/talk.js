@@ -1,8 +1,11 @@
-// Talk mode, for a projector: everything larger and lines thicker. page.css says how; this module only
+// Talk mode, for a projector: everything larger and lines thicker. page.css says how; this module
 // switches it, by ?talk=1 or the settings panel, and remembers the choice.
 
 const KEY = "phasescope.talk";
 const CLASS = "ps-talk";
+
+/** How much larger `element` is shown than its own pixels say; pointer positions have to be divided. */
+export const zoomOf = (element) => element.currentCSSZoom ?? 1;
 
 export function setTalk(on) {
   document.body.classList.toggle(CLASS, on);

@@ -1,5 +1,6 @@
 // Hands on the timeline: pointer, wheel and keys turned into changes of the view. It draws nothing.
 
+import { zoomOf } from "./talk.js";
 import { STEP } from "./trace.js";
 
 const DRAG_PX = 5;
@@ -25,7 +26,8 @@ export class TimelineInput {
   #time(event) {
     const axis = this.axis();
     if (!axis) return null;
-    const x = event.clientX - this.stack.querySelector("canvas").getBoundingClientRect().left;
+    const canvas = this.stack.querySelector("canvas");
+    const x = (event.clientX - canvas.getBoundingClientRect().left) / zoomOf(canvas);
     return axis.inside(x) ? axis.time(x) : null;
   }
 

@@ -1,6 +1,8 @@
 // Definitions open on hover, focus and tap, and close with Esc, leaving or a second tap. The text is in
 // the page (role=tooltip); this only decides where and when it shows.
 
+import { zoomOf } from "./talk.js";
+
 const GAP = 6;
 const EDGE = 8;
 
@@ -32,10 +34,11 @@ export function initTooltips() {
 }
 
 function place(tip, anchor) {
-  const width = tip.offsetWidth;
+  const zoom = zoomOf(tip);
+  const { width, height } = tip.getBoundingClientRect();
   const left = Math.min(Math.max(EDGE, anchor.left), document.documentElement.clientWidth - width - EDGE);
   const below = anchor.bottom + GAP;
-  const fits = below + tip.offsetHeight < innerHeight;
-  tip.style.left = `${Math.max(EDGE, left)}px`;
-  tip.style.top = `${fits ? below : anchor.top - GAP - tip.offsetHeight}px`;
+  const fits = below + height < innerHeight;
+  tip.style.left = `${Math.max(EDGE, left) / zoom}px`;
+  tip.style.top = `${(fits ? below : anchor.top - GAP - height) / zoom}px`;
 }

@@ -2,6 +2,7 @@
 // ttft_parts.js.
 
 import { clock, count, duration, seconds } from "./formats.js";
+import { paletteVersion } from "./palette.js";
 import { Plot } from "./plot.js";
 import { carries, percentileOfSorted } from "./statistics.js";
 import { PARTS, ttftRows } from "./ttft_parts.js";
@@ -53,7 +54,7 @@ export class TtftCard {
     this.drawnAt = performance.now();
     const rows = this.rows();
     const { n, p50, p95 } = this.app.trace.sum?.ttft ?? { n: 0 };
-    const now = JSON.stringify([rows, n, p50, p95, box.clientWidth, box.clientHeight, document.body.className]);
+    const now = JSON.stringify([rows, n, p50, p95, box.clientWidth, box.clientHeight, paletteVersion()]);
     if (now === this.drawn) return;
     this.drawn = now;
     this.element.querySelector("[data-role=empty]").hidden = rows.length > 0;

@@ -97,7 +97,8 @@ class FakeFeed:
         return Response(status_code=202)
 
     async def request_json(self, request: Request) -> Response:
-        return JSONResponse({"id": request.path_params["name"]})
+        composition = {"system": 30, "history": 210, "message": 1041, "template": 12}
+        return JSONResponse({"id": request.path_params["name"], "composition": composition})
 
     def routes(self) -> list[Route | Mount]:
         plotly_js = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

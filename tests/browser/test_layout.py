@@ -55,7 +55,7 @@ def test_marks_and_phase_words_can_be_told_from_the_ground(theme: str) -> None:
     assert min(contrast(colours[c], colours["surface"]) for c in words) >= 4.5
 
 
-@pytest.mark.parametrize("sheet", ["tokens.css", "page.css", "timeline.css"])
+@pytest.mark.parametrize("sheet", ["page.css", "timeline.css", "settings.css"])
 def test_no_selector_list_would_be_cut_by_gradio(sheet: str) -> None:
     assert sheet in STYLE_SHEETS
     text = (ASSETS / sheet).read_text(encoding="utf-8")
@@ -114,7 +114,13 @@ def test_one_h1_and_a_heading_for_every_card(show: Show) -> None:
     assert page.locator("h1").count() == 1
     assert page.evaluate("document.documentElement.lang") == "en"
     titles = page.locator("#ps-columns h2:visible").all_inner_texts()
-    assert titles == ["Timeline", "KV cache now", "Time to first token", "What limits each step"]
+    assert titles == [
+        "Chat",
+        "Timeline",
+        "KV cache now",
+        "Time to first token",
+        "What limits each step",
+    ]
 
 
 def test_touch_targets_are_large_on_a_phone(show: Show) -> None:

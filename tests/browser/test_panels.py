@@ -205,3 +205,25 @@ def test_steps_lie_under_the_measured_roof(show: Show) -> None:
           t.y[i] > 1.05 * Math.min(720, 38 * x))).filter(Boolean).length"""
     )
     assert above == 0
+
+
+def test_the_drawer_says_what_the_prompt_is_made_of(show: Show) -> None:
+    page = show("chat")
+    page.evaluate("phasescope.app.open(7)")
+    made_of = page.locator(".ps-composition")
+    expect(made_of.locator("li")).to_have_text(
+        ["system prompt 30", "earlier turns 210", "new message 1,041", "chat template 12"]
+    )
+    widths = made_of.locator(".ps-composition-bar i").evaluate_all(
+        "(marks) => marks.map((mark) => mark.getBoundingClientRect().width)"
+    )
+    assert widths[2] / widths[1] == pytest.approx(1041 / 210, rel=0.05)
+
+
+def test_a_prompt_of_unknown_parts_shows_no_bar(show: Show) -> None:
+    page = show("chat")
+    page.route("**/live/request/*", lambda route: route.fulfill(json={"composition": {}}))
+    with page.expect_response("**/live/request/*"):
+        page.evaluate("phasescope.app.open(6)")
+    page.wait_for_timeout(100)
+    expect(page.locator(".ps-composition")).to_be_hidden()

@@ -26,6 +26,7 @@ ANSWER = record(
     num_output_tokens=3,
     num_cached_tokens=16,
     num_recomputed_tokens=8,
+    composition=(("system", 20), ("message", 12)),
     chunks=(ChunkTime(100.5, 0.5, 16, Phase.PREFILL), ChunkTime(101.5, 0.5, 8, Phase.RECOMPUTE)),
     preemptions=(Preemption(101.25, 16),),
 )
@@ -53,6 +54,7 @@ def test_a_request_in_detail_counts_from_its_submission() -> None:
     assert detail["output_gaps_seconds"] == [0.75, 1.0]
     assert detail["itl_seconds"] == {"count": 2, "p50": 0.875, "p95": pytest.approx(0.9875)}
     assert detail["longest_pause_seconds"] == 1.0
+    assert detail["composition"] == {"system": 20, "message": 12}
     assert detail["chunks"][1] == {
         "start": 1.5,
         "duration": 0.5,

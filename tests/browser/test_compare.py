@@ -1,0 +1,368 @@
+"""The Compare tab in a browser, over the real service with a scripted model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from engine.service import EngineService
+from tests.browser.compare_server import serve_compare
+from tests.browser.conftest import free_port
+from tests.stub_service import wait_until
+from ui.compare_desk import Desk
+from ui.compare_form import Wanted, make_experiment, side_values
+from ui.compare_places import find_place
+from ui.words_compare import COMPARE
+
+Server = tuple[str, EngineService, Desk]
+
+
+@pytest.fixture(scope="module")
+def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    port = free_port()
+    folder: Path = tmp_path_factory.mktemp("results")
+    with serve_compare(port, folder) as (service, desk):
+        yield f"http://127.0.0.1:{port}/", service, desk
+
+
+@pytest.fixture(scope="module")
+def kept(server: Server) -> str:
+    """The id of a simulated result of six pairs."""
+    _, service, desk = server
+    place = find_place(service, simulated=True)
+    a, b = (side_values("long-prompt", side, place.config) for side in "ab")
+    wanted = Wanted(preset="long-prompt", num_pairs=6, seed=0)
+    job = desk.start("nobody", make_experiment(place, wanted, a, b), place)
+    wait_until(lambda: job.state.ended, timeout=60)
+    assert job.state.result_id
+    return job.state.result_id
+
+
+@pytest.fixture
+def form(page: Page, server: Server) -> Page:
+    page.goto(server[0])
+    page.get_by_role("tab", name="Compare").click()
+    expect(page.locator("#ps-compare-run")).to_be_visible()
+    return page
+
+
+@pytest.fixture
+def result(page: Page, server: Server, kept: str) -> Page:
+    return opened(page, server, kept)
+
+
+def opened(page: Page, server: Server, kept: str, *, theme: str = "light") -> Page:
+    page.goto(f"{server[0]}?result={kept}&__theme={theme}")
+    expect(page.locator("[data-result]")).to_have_attribute("data-result", kept)
+    expect(page.locator("[data-side=B] canvas[data-role=axis]")).to_be_visible()
+    expect(page.locator("#ps-compare-gaps-plot .js-line")).to_have_count(2)
+    return page
+
+
+def set_repeats(page: Page, pairs: int) -> None:
+    page.locator("#ps-compare-repeats input").fill(str(pairs))
+
+
+def ink(page: Page, side: str, role: str) -> list[int]:
+    """Columns of a canvas, in device pixels, in which anything was drawn."""
+    return list(
+        page.evaluate(
+            """([side, role]) => {
+              const canvas = document.querySelector(`[data-side=${side}] [data-role=${role}]`);
+              const { width, height } = canvas;
+              const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+              const columns = [];
+              for (let x = 0; x < width; x += 1) {
+                for (let y = 0; y < height; y += 1) {
+                  if (data[4 * (y * width + x) + 3] > 0) { columns.push(x); break; }
+                }
+              }
+              return columns;
+            }""",
+            [side, role],
+        )
+    )
+
+
+def picture(page: Page, side: str) -> str:
+    return str(
+        page.evaluate(
+            "(side) => document.querySelector(`[data-side=${side}] [data-role=lanes]`).toDataURL()",
+            side,
+        )
+    )
+
+
+def lines_across(page: Page, side: str) -> list[int]:
+    """Where the crosshair of a side stands, from the side's left edge."""
+    box: dict[str, Any] = page.evaluate(
+        """(side) => {
+          const element = document.querySelector(`[data-side=${side}]`);
+          const line = element.querySelector(".ps-crosshair");
+          const from = element.querySelector("canvas").getBoundingClientRect().left;
+          return { hidden: line.hidden, x: Math.round(line.getBoundingClientRect().left - from) };
+        }""",
+        side,
+    )
+    return [] if box["hidden"] else [box["x"]]
+
+
+def test_running_the_simulation_ends_in_a_verdict_and_two_timelines(form: Page) -> None:
+    form.get_by_test_id("Simulation-radio-label").click()
+    form.locator("#ps-compare-run").click()
+    verdict = form.locator(".ps-verdict-sentence")
+    expect(verdict).to_contain_text("Chunked prefill (B) cuts the longest pause", timeout=60_000)
+    expect(form.locator(".ps-workload-line .ps-tag")).to_have_text("simulated")
+    expect(form.locator("[data-side=A] b")).to_have_text("Prefill first")
+    expect(form.locator("[data-side=B] b")).to_have_text("Chunked prefill")
+    expect(form.locator("#ps-compare-form")).to_be_hidden()
+    expect(form.locator("#ps-compare-run")).to_have_text(COMPARE["again"])
+    expect(form.locator(".ps-pill.ps-better").first).to_contain_text("better:")
+    assert re.search(r"[?&]result=\d{8}-\d{6}-[0-9a-f]{6}", form.url)
+
+
+def test_running_on_the_engine_shows_progress_and_tells_those_who_chat(
+    form: Page, browser: Browser, server: Server
+) -> None:
+    other = browser.new_page()
+    other.goto(server[0])
+    expect(other.locator(".ps-state")).to_contain_text("Idle")
+    expect(other.locator(".ps-turn")).to_be_hidden()
+    set_repeats(form, 3)
+    form.locator("#ps-compare-run").click()
+    expect(form.locator(".ps-status")).to_contain_text(re.compile(r"Run \d of 6, [AB]: "))
+    expect(other.locator(".ps-turn")).to_contain_text("An experiment has the engine alone")
+    expect(form.locator("[data-result]")).to_be_attached(timeout=60_000)
+    expect(form.locator(".ps-verdict-sentence")).to_contain_text("Too few runs to tell from noise")
+    expect(form.locator(".ps-workload-line .ps-tag")).to_have_count(0)
+    expect(form.locator(".ps-pill")).to_have_count(0)
+    expect(other.locator(".ps-turn")).to_be_hidden()
+    other.close()
+
+
+def test_stop_gives_the_engine_back(form: Page, server: Server) -> None:
+    set_repeats(form, 12)
+    form.locator("#ps-compare-run").click()
+    expect(form.locator(".ps-status")).to_contain_text("Run 1 of 24")
+    form.locator("#ps-compare-stop").click()
+    expect(form.locator(".ps-status")).to_contain_text("was stopped")
+    expect(form.locator("#ps-compare-run")).to_be_visible()
+    expect(form.locator("#ps-compare-stop")).to_be_hidden()
+    assert server[1].turn is None
+
+
+def test_a_closed_page_gives_the_engine_back(browser: Browser, server: Server) -> None:
+    visitor = browser.new_page()
+    visitor.goto(server[0])
+    visitor.get_by_role("tab", name="Compare").click()
+    set_repeats(visitor, 12)
+    visitor.locator("#ps-compare-run").click()
+    expect(visitor.locator(".ps-status")).to_contain_text("Run 1 of 24")
+    visitor.close()
+    wait_until(lambda: server[1].turn is None and not len(server[1].turns), timeout=20)
+
+
+def test_a_wrong_field_is_told_and_nothing_runs(form: Page) -> None:
+    form.locator("#ps-b-max-running input").fill("0")
+    form.locator("#ps-compare-run").click()
+    expect(form.locator(".ps-status")).to_have_text("Slots of B must be from 1 to 256; got 0.")
+    expect(form.locator("#ps-compare-stop")).to_be_hidden()
+
+
+def test_choosing_an_effect_fills_both_sides_and_says_what_to_look_at(form: Page) -> None:
+    form.locator("#ps-compare-preset input").click()
+    form.get_by_role("option", name="2 slots against 16").click()
+    expect(form.locator("#ps-a-max-running input")).to_have_value("2")
+    expect(form.locator("#ps-b-max-running input")).to_have_value("16")
+    expect(form.locator("#ps-a-policy input")).to_have_value("chunked")
+    expect(form.locator(".ps-look-at")).to_contain_text("Look at: Queueing")
+
+
+def test_a_link_reopens_a_result(result: Page) -> None:
+    expect(result.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
+    expect(result.locator(".ps-difference")).to_be_visible()
+    expect(result.locator("#ps-compare-form")).to_be_hidden()
+    result.locator("#ps-compare-change").click()
+    expect(result.locator("#ps-compare-form")).to_be_visible()
+
+
+def test_a_link_to_a_deleted_result_says_so(page: Page, server: Server) -> None:
+    page.goto(f"{server[0]}?result=20200101-000000-abcdef")
+    expect(page.locator(".ps-status")).to_contain_text("There is no result 20200101-000000-abcdef")
+
+
+def test_results_are_listed_reopened_and_deleted(form: Page, server: Server, kept: str) -> None:
+    store = server[2].store
+    text = json.loads(store.load(kept).to_json()) | {"id": "copy-to-delete", "title": "A copy"}
+    store.save(type(store.load(kept)).from_json(json.dumps(text)))
+    form.reload()
+    form.get_by_role("tab", name="Compare").click()
+    form.locator("[data-open=copy-to-delete]").click()
+    expect(form.locator("[data-result]")).to_have_attribute("data-result", "copy-to-delete")
+    expect(form.locator(".ps-workload-line")).to_contain_text("A copy")
+    form.locator("[data-delete=copy-to-delete]").click()
+    expect(form.locator("[data-delete=copy-to-delete]")).to_have_count(0)
+    expect(form.locator(f"[data-open='{kept}']")).to_be_visible()
+
+
+def test_exports_are_linked(result: Page, kept: str) -> None:
+    result.locator(".ps-menu summary").click()
+    link = result.get_by_role("link", name=COMPARE["export_csv"])
+    with result.expect_download() as download:
+        link.click()
+    assert download.value.suggested_filename == f"phasescope-{kept}-runs.csv"
+
+
+def test_both_timelines_share_one_axis_to_the_pixel(result: Page) -> None:
+    edges = result.evaluate(
+        """["A", "B"].map((side) => {
+          const box = document.querySelector(`[data-side=${side}] canvas`).getBoundingClientRect();
+          return [box.left, box.right];
+        })"""
+    )
+    assert edges[0] == edges[1]
+    # The first requests arrive at one moment on both sides, so their lanes begin in one column.
+    assert min(c for c in ink(result, "A", "steps") if c > 100) == min(
+        c for c in ink(result, "B", "steps") if c > 100
+    )
+    expect(result.locator("[data-side=A] canvas[data-role=axis]")).to_be_hidden()
+
+
+def test_zoom_and_crosshair_are_one_for_both(result: Page) -> None:
+    whole = [picture(result, side) for side in "AB"]
+    lanes = result.locator("[data-side=A] canvas[data-role=lanes]")
+    lanes.hover(position={"x": 600, "y": 40})
+    result.keyboard.down("Control")
+    result.mouse.wheel(0, -400)
+    result.keyboard.up("Control")
+    expect(result.locator(".ps-compare-timelines [data-role=unzoom]")).to_be_visible()
+    assert all(picture(result, side) != before for side, before in zip("AB", whole, strict=True))
+    result.locator("[data-side=B] canvas[data-role=lanes]").hover(position={"x": 700, "y": 40})
+    expect(result.locator(".ps-compare-timelines [data-role=label]")).to_contain_text(" · B: ")
+    assert lines_across(result, "A") == lines_across(result, "B") == [700]
+    result.locator(".ps-compare-timelines [data-role=unzoom]").click()
+    result.mouse.move(5, 5)
+    expect(result.locator("[data-side=A] .ps-crosshair")).to_be_hidden()
+    assert [picture(result, side) for side in "AB"] == whole
+
+
+def test_a_selected_stretch_is_told_for_a_and_b(result: Page) -> None:
+    box = result.locator("[data-side=B] canvas[data-role=lanes]").bounding_box()
+    assert box is not None
+    result.mouse.move(box["x"] + 300, box["y"] + 40)
+    result.mouse.down()
+    result.mouse.move(box["x"] + 800, box["y"] + 40, steps=5)
+    result.mouse.up()
+    label = result.locator(".ps-compare-timelines [data-role=label]")
+    expect(label).to_contain_text(re.compile(r"A: \d+ gaps, mean .* max .* · B: \d+ gaps, mean"))
+    result.locator(".ps-compare-timelines [data-role=zoom-selection]").click()
+    expect(result.locator(".ps-compare-timelines [data-role=unzoom]")).to_be_visible()
+
+
+def test_keys_move_the_crosshair(result: Page) -> None:
+    result.locator("[data-side=B]").focus()
+    result.keyboard.press("ArrowLeft")
+    expect(result.locator("[data-side=A] .ps-crosshair")).to_be_visible()
+    result.keyboard.press("Escape")
+    expect(result.locator("[data-side=A] .ps-crosshair")).to_be_hidden()
+
+
+def test_a_wide_window_puts_them_side_by_side_and_one_click_stacks_them(
+    page: Page, server: Server, kept: str
+) -> None:
+    page.set_viewport_size({"width": 1600, "height": 1000})
+    opened(page, server, kept)
+
+    def tops() -> list[float]:
+        return [
+            page.locator(f"[data-side={side}] canvas[data-role=lanes]").bounding_box()["y"]  # type: ignore[index]
+            for side in "AB"
+        ]
+
+    assert tops()[0] == tops()[1]
+    expect(page.locator("[data-side=A] canvas[data-role=axis]")).to_be_visible()
+    page.locator("[data-role=arrange]").click()
+    expect(page.locator("[data-side=A] canvas[data-role=axis]")).to_be_hidden()
+    assert tops()[0] < tops()[1]
+
+
+def test_the_timelines_are_named_for_who_does_not_see_them(result: Page) -> None:
+    name = result.locator("[data-side=B] canvas[data-role=lanes]").get_attribute("aria-label")
+    assert re.match(
+        r"B: Chunked prefill\. 4 requests, \d+ steps, .* longest gap \d+ ms", name or ""
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_gap_chart_takes_the_theme(page: Page, server: Server, kept: str, theme: str) -> None:
+    opened(page, server, kept, theme=theme)
+    stroke, wanted = page.evaluate(
+        """() => {
+          const probe = document.createElement("i");
+          probe.style.color = "var(--ink)";
+          document.body.append(probe);
+          const line = document.querySelector("#ps-compare-gaps-plot .js-line");
+          return [getComputedStyle(line).stroke, getComputedStyle(probe).color];
+        }"""
+    )
+    assert stroke == wanted
+
+
+@pytest.mark.parametrize("width", [320, 390, 1000, 1440])
+def test_no_width_makes_the_page_scroll_sideways(
+    page: Page, server: Server, kept: str, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    opened(page, server, kept)
+    page.locator("#ps-compare-change").click()
+    expect(page.locator("#ps-compare-form")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (1440, "dark"), (390, "light")])
+def test_the_tab_has_no_serious_finding_of_axe(
+    page: Page, server: Server, kept: str, width: int, theme: str
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    opened(page, server, kept, theme=theme)
+    page.locator("#ps-compare-change").click()
+    page.locator(".ps-menu summary").click()
+    found = [
+        f"{violation['id']}: {node['target']}: {node['failureSummary']}"
+        for violation in Axe().run(page).response["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+    assert found == []
+
+
+def test_the_chat_stays_as_it_was_behind_the_tab(form: Page) -> None:
+    form.get_by_role("tab", name="Chat").click()
+    form.get_by_label("Your message").fill("half a sentence")
+    form.get_by_role("tab", name="Compare").click()
+    expect(form.locator("#ps-compare-run")).to_be_visible()
+    form.get_by_role("tab", name="Chat").click()
+    expect(form.get_by_label("Your message")).to_have_value("half a sentence")
+
+
+def test_a_locked_server_asks_for_its_key(browser: Browser, page: Page, tmp_path: Path) -> None:
+    port = free_port()
+    with serve_compare(port, tmp_path, admin_key="open sesame") as (service, _):
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.get_by_role("tab", name="Compare").click()
+        page.get_by_test_id("Simulation-radio-label").click()
+        set_repeats(page, 1)
+        page.locator("#ps-compare-run").click()
+        expect(page.locator(".ps-status")).to_have_text(COMPARE["wrong_key"])
+        page.locator("#ps-compare-key input").fill("open sesame")
+        page.locator("#ps-compare-run").click()
+        expect(page.locator("[data-result]")).to_be_attached()
+        assert service.turn is None
+        page.goto("about:blank")  # before its server goes

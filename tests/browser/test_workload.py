@@ -1,0 +1,109 @@
+"""The Workload tab in a browser, over the real service with a scripted model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.compare_server import serve_compare
+from tests.browser.conftest import free_port
+from ui.words_workload import WORKLOAD
+
+
+@pytest.fixture(scope="module")
+def url(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    folder: Path = tmp_path_factory.mktemp("results")
+    with serve_compare(port, folder, seconds=0.002):
+        yield f"http://127.0.0.1:{port}/"
+
+
+@pytest.fixture
+def form(page: Page, url: str) -> Page:
+    page.goto(url)
+    page.get_by_role("tab", name="Workload").click()
+    expect(page.locator("#ps-workload-start")).to_be_visible()
+    return page
+
+
+def finished(page: Page) -> Page:
+    expect(page.locator("#ps-workload [data-result]")).to_be_attached(timeout=60_000)
+    expect(page.locator("#ps-workload-table")).to_contain_text("Longest pause")
+    expect(page.locator("#ps-workload [data-side=A] canvas[data-role=axis]")).to_be_visible()
+    return page
+
+
+def test_before_the_first_run_the_tab_says_what_to_do(form: Page) -> None:
+    expect(form.locator("#ps-workload-run")).to_contain_text(WORKLOAD["empty"])
+    expect(form.locator("#ps-workload-card svg")).to_have_count(2)
+    expect(form.locator("#ps-workload-table")).to_contain_text("p95")
+
+
+def test_a_run_on_the_engine_is_seen_live_and_ends_in_a_table(form: Page) -> None:
+    form.locator("#ps-workload-requests input").fill("6")
+    form.locator("#ps-workload-start").click()
+    expect(form.locator(".ps-status")).to_contain_text("of 6 requests ended")
+    lanes = form.locator(".ps-live canvas[data-role=lanes]")
+    expect(lanes).not_to_have_attribute("aria-label", "Timeline of 0 requests, 0 of them yours.")
+    finished(form)
+    expect(form.locator("#ps-workload .ps-workload-line")).to_contain_text("6 requests")
+    link = form.url
+    form.goto(link)
+    finished(form)
+    selected = form.get_by_role("tab", name="Workload")
+    expect(selected).to_have_attribute("aria-selected", "true")
+
+
+def test_a_simulated_run_is_labelled(form: Page) -> None:
+    form.locator("#ps-workload-place").get_by_test_id("Simulation-radio-label").click()
+    form.locator("#ps-workload-start").click()
+    finished(form)
+    expect(form.locator("#ps-workload .ps-tag")).to_have_text("simulated")
+
+
+def test_stop_ends_a_run_with_what_there_is(form: Page) -> None:
+    form.locator("#ps-workload-requests input").fill("60")
+    form.locator("#ps-workload-start").click()
+    expect(form.locator(".ps-status")).to_contain_text("of 60 requests ended")
+    form.locator("#ps-workload-stop").click()
+    finished(form)
+    expect(form.locator("#ps-workload-run")).to_contain_text("The run was stopped before its end.")
+
+
+def test_a_shape_brings_its_own_numbers(form: Page) -> None:
+    form.get_by_test_id("Batch-radio-label").click()
+    expect(form.locator("#ps-workload-requests input")).to_have_value("32")
+    expect(form.locator("#ps-workload-card")).to_contain_text("all at once, not streamed")
+
+
+def test_a_trace_file_is_read_and_its_bad_rows_are_named(form: Page, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 20, "output_length": 4}\n"nonsense"\n')
+    form.get_by_test_id("From a trace file-radio-label").click()
+    form.locator("#ps-workload-file input[type=file]").set_input_files(path)
+    expect(form.locator("#ps-workload-card")).to_contain_text("1 loaded and 1 rejected")
+    expect(form.locator(".ps-rejected")).to_contain_text("Line 2: ")
+    form.locator("#ps-workload-start").click()
+    finished(form)
+    expect(form.locator("#ps-workload .ps-workload-line")).to_contain_text("mine.jsonl")
+
+
+@pytest.mark.parametrize("width", [320, 390, 1440])
+def test_no_width_makes_the_page_scroll_sideways(form: Page, width: int) -> None:
+    form.set_viewport_size({"width": width, "height": 844})
+    expect(form.locator("#ps-workload-start")).to_be_visible()
+    assert form.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_tab_has_no_serious_finding_of_axe(form: Page) -> None:
+    found = [
+        f"{violation['id']}: {node['target']}: {node['failureSummary']}"
+        for violation in Axe().run(form).response["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+    assert found == []
