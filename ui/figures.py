@@ -185,9 +185,7 @@ def roofline() -> go.Figure:
     return go.Figure([roof, ridge, *marks], layout)
 
 
-def gap_percentiles(
-    a: dict[str, float | None], b: dict[str, float | None]
-) -> go.Figure:
+def gap_percentiles(a: dict[str, float | None], b: dict[str, float | None]) -> go.Figure:
     """Gaps between tokens from typical to worst, both sides of a comparison, y logarithmic.
 
     a, b: percentile name to seconds, in order; None leaves a mark out. A is dashed with hollow
@@ -225,7 +223,12 @@ def gap_percentiles(
         value = {"A": a, "B": b}[name].get("max")
         if value and y is not None:
             figure.add_annotation(
-                x=1, xref="paper", xanchor="left", xshift=4, y=y, showarrow=False,
+                x=1,
+                xref="paper",
+                xanchor="left",
+                xshift=4,
+                y=y,
+                showarrow=False,
                 text=f"<b>{name} {duration(value)}</b>",
             )
     return figure
