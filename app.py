@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine import environment
@@ -45,15 +47,25 @@ def check_port(settings: Settings) -> None:
             )
 
 
+def results_folder() -> Path:
+    """Where results of experiments are kept: beside the converted models."""
+    from engine.core.errors import PhaseScopeError
+    from engine.model.cache import cache_folder
+
+    try:
+        return cache_folder() / "results"
+    except PhaseScopeError:
+        # Loading the model meets the same error, and the page shows it there and offers a retry.
+        return Path(tempfile.mkdtemp(prefix="phasescope-results-"))
+
+
 def serve(settings: Settings) -> None:
     """Open the page, then load the model behind it; returns when the server is stopped."""
     # Imported only now, when the environment is set.
     from engine.api.access import Access
     from engine.api.app import api_routes, create_api
     from engine.api.metrics import EngineMetrics
-    from engine.core.errors import PhaseScopeError
     from engine.lab.results import ResultStore
-    from engine.model.cache import cache_folder
     from engine.service import EngineService
     from ui.admin_key import AdminKey
     from ui.chat import build_chat
@@ -83,10 +95,7 @@ def serve(settings: Settings) -> None:
     )
     api = create_api(service, metrics, access)
     admin_key = AdminKey(settings.admin_key)
-    try:
-        desk = Desk(service, ResultStore(cache_folder() / "results"))
-    except PhaseScopeError as error:
-        sys.exit(str(error))
+    desk = Desk(service, ResultStore(results_folder()))
     demo = build_page(
         lambda: build_chat(service, epoch=feed.epoch),
         lambda: build_settings(service, admin_key),
