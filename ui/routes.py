@@ -58,9 +58,12 @@ def routes(
         except ValueError:
             return _error(400, "since must be a whole number: the cursor of the last answer.")
         epoch = query.get("epoch", "")
-        # A poll that is up to date gets little: not worth compressing.
-        compress = _accepts_brotli(request) and not feed.is_near(cursor, epoch)
-        body = await run_in_threadpool(feed.answer, cursor, epoch, compress=compress)
+        if feed.is_near(cursor, epoch):
+            # A few frames that are bytes already: neither a thread nor compressing is worth it.
+            body, compress = feed.answer(cursor, epoch, compress=False), False
+        else:
+            compress = _accepts_brotli(request)
+            body = await run_in_threadpool(feed.answer, cursor, epoch, compress=compress)
         if body is None:
             return Response(status_code=204, headers={"Cache-Control": "no-store"})
         return _json(body, compressed=compress)
