@@ -185,12 +185,6 @@ class EngineService:
         """Requests turned away because the queue was full, since the engine was started."""
         return self._worker.num_refused if self._worker else 0
 
-    @property
-    def num_waiting(self) -> int:
-        """Requests submitted and not yet computing."""
-        live = self.store.live()
-        return sum(record.finished is None and record.scheduled is None for record in live)
-
     # -- requests ---------------------------------------------------------------------------------
 
     def submit_chat(

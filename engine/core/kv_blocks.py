@@ -172,13 +172,6 @@ class BlockPool:
         self._displaced.clear()
         return displaced
 
-    def clear_cache(self) -> None:
-        """Forget every cached block that nobody uses; blocks in use only lose their hash."""
-        while self._evictable:
-            self._evict_oldest()
-        self._cached.clear()
-        self._hashes = [None] * self.num_blocks
-
     def view(self) -> PoolView:
         """A frozen copy of every block's state."""
         return PoolView(tuple(self._references), tuple(self._owners), tuple(self._evictable))
