@@ -90,6 +90,15 @@ def test_after_half_a_minute_it_is_offline_with_a_retry(
     fake.control(failing=1)
     page.evaluate("phasescope.app.feed.lastAnswer -= 31_000")
     expect(page.locator(".ps-header [data-role=state]")).to_have_text("Offline", timeout=15_000)
+    # Without its own next try the page can only come back through the button.
+    page.wait_for_function(
+        """() => {
+          const {feed} = phasescope.app;
+          if (feed.polling) return false;
+          clearTimeout(feed.timer);
+          return true;
+        }"""
+    )
     fake.control()
     page.locator(".ps-notice button", has_text="Retry").click()
     expect(page.locator(".ps-header [data-role=state]")).to_have_text("Live")
