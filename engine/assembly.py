@@ -5,19 +5,22 @@ The one place that knows both what was asked for and what the device has.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from engine.contracts import EngineParts, ModelInfo, Report, ServiceStatus
 from engine.core.config import EngineConfig
 from engine.core.errors import ModelNotServable
 from engine.model.cache import cache_folder
 from engine.model.ceilings import measure_ceilings, shape_of
 from engine.model.devices import describe_device, free_bytes, pick_device, pick_dtype
+from engine.model.kernels import load_kernels
 from engine.model.loading import LoadedModel, load
-from engine.model.packing import pack_linear_layers
-from engine.model.probe import probe, probe_logits
+from engine.model.probe import probe
 from engine.model.progress import Progress
 from engine.model.runner import TorchRunner
 from engine.model.sources import find_source
 from engine.model.text import Tokenizer
+from engine.model.tuning import tune
 from engine.settings import Settings
 
 BLOCK_SIZE = 16
@@ -41,14 +44,23 @@ def build_engine(settings: Settings, report: Report) -> EngineParts:
     def progress(step: Progress) -> None:
         report(ServiceStatus.LOADING, *_describe(step, source.name))
 
-    loaded = load(source, device, dtype, progress)
-    kv_bytes = probe(loaded.model)
-    shape = shape_of(loaded.model, kv_bytes)
-    pack_linear_layers(loaded.model, lambda: probe_logits(loaded.model))
+    with ThreadPoolExecutor(1, thread_name_prefix="compile") as pool:
+        # Compiling is a program of its own: it runs beside the loading.
+        compiling = pool.submit(load_kernels) if settings.kernels and device.type == "cpu" else None
+        loaded = load(source, device, dtype, progress)
+        kv_bytes = probe(loaded.model)
+        shape = shape_of(loaded.model, kv_bytes)
+        if compiling is not None and not compiling.done():
+            report(ServiceStatus.LOADING, "Compiling kernels for this processor, once.", None)
+    kernels = tune(loaded.model, kernels=compiling is not None and compiling.result())
     config = _configure(settings, loaded, kv_bytes)
     report(ServiceStatus.MEASURING, "Measuring this machine.", None)
-    ceilings = measure_ceilings(loaded.model, device, cache=cache_folder() / "ceilings.json")
-    runner = TorchRunner(loaded.model, num_blocks=config.num_blocks, block_size=BLOCK_SIZE)
+    ceilings = measure_ceilings(
+        loaded.model, device, kernels=kernels, cache=cache_folder() / "ceilings.json"
+    )
+    runner = TorchRunner(
+        loaded.model, num_blocks=config.num_blocks, block_size=BLOCK_SIZE, kernels=kernels
+    )
     info = ModelInfo(
         name=loaded.name,
         dtype=str(dtype).removeprefix("torch."),

@@ -7,8 +7,6 @@ how a step was planned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from engine.core.errors import ModelNotServable
+from engine.model.paging import AttentionCall, Span, StepContext
 
 # The name must not contain words by which transformers recognises its own kernels.
 ATTENTION_NAME = "paged_kv"
@@ -28,115 +27,6 @@ _HARMLESS = frozenset(
     | {"is_causal", "cache", "past_key_values", "cache_position", "return_dict"}
     | {"num_items_in_batch", "output_router_logits"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A run of neighbouring places in the pool: `[start, start + length)`."""
-
-    start: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceRow:
-    """One request's share of a flat batch.
-
-    Rows `[first, first + length)` of the batch are its positions `[start, start + length)`; `spans`
-    are the places of positions `[0, start + length)`, in order.
-    """
-
-    first: int
-    start: int
-    length: int
-    spans: tuple[Span, ...]
-
-
-def spans_of(block_table: Sequence[int], num_positions: int, block_size: int) -> tuple[Span, ...]:
-    """Places of the first `num_positions` positions, neighbouring blocks put together."""
-    spans: list[Span] = []
-    start = length = 0
-    for block in block_table[: -(-num_positions // block_size)]:
-        place = block * block_size
-        if length and place == start + length:
-            length += block_size
-        else:
-            if length:
-                spans.append(Span(start, length))
-            start, length = place, block_size
-    spare = -num_positions % block_size
-    spans.append(Span(start, length - spare))
-    return tuple(spans)
-
-
-class KVCache:
-    """Keys and values of every layer, `[num_places, num_kv_heads, head_dim]` each.
-
-    A layer's tensors are made when it first writes, with the shape and type that it writes.
-    """
-
-    def __init__(self, num_places: int) -> None:
-        self.num_places = num_places
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Indices of the layers that have written."""
-        return tuple(self._layers)
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes that one position takes over all layers that have written."""
-        return sum(
-            tensor[0].numel() * tensor.element_size()
-            for pair in self._layers.values()
-            for tensor in pair
-        )
-
-    def write(self, layer: int, places: Tensor, key: Tensor, value: Tensor) -> None:
-        """Store `[num_tokens, num_kv_heads, head_dim]` keys and values at `places` [num_tokens]."""
-        if layer not in self._layers:
-            self._layers[layer] = (self._empty_like(key), self._empty_like(value))
-        keys, values = self._layers[layer]
-        keys.index_copy_(0, places, key)
-        values.index_copy_(0, places, value)
-
-    def read(self, layer: int, spans: Sequence[Span]) -> tuple[Tensor, Tensor]:
-        """Keys and values at `spans`; a view where there is one span, else a copy."""
-        keys, values = self._layers[layer]
-        if len(spans) == 1:
-            where = slice(spans[0].start, spans[0].start + spans[0].length)
-            return keys[where], values[where]
-        slices = [slice(span.start, span.start + span.length) for span in spans]
-        return torch.cat([keys[s] for s in slices]), torch.cat([values[s] for s in slices])
-
-    def _empty_like(self, sample: Tensor) -> Tensor:
-        # Only places that have been written are ever read, so nothing needs to be cleared.
-        return sample.new_empty((self.num_places, *sample.shape[1:]))
-
-
-@dataclass(slots=True)
-class StepContext:
-    """What one forward pass tells the attention function of every layer."""
-
-    cache: KVCache
-    places: Tensor
-    rows: tuple[SequenceRow, ...]
-    calls: list[int] = field(default_factory=list)
-    _masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
-
-    def mask(self, length: int, num_keys: int, offset: int, window: int | None) -> Tensor:
-        """`[length, num_keys]`: query i, at position `offset + i` of the keys, sees which keys."""
-        key = (length, num_keys, window or 0)
-        if key not in self._masks:
-            device = self.places.device
-            query = torch.arange(offset, offset + length, device=device)[:, None]
-            position = torch.arange(num_keys, device=device)[None, :]
-            visible = position <= query
-            if window is not None:
-                visible &= position > query - window
-            self._masks[key] = visible
-        return self._masks[key]
 
 
 def paged_attention(
@@ -164,27 +54,51 @@ def paged_attention(
         what = ", ".join(sorted(unknown)) or "an attention mask of its own"
         raise ModelNotServable(f"The model's attention asks for {what}, which is not served here.")
     layer: int = module.layer_idx  # type: ignore[assignment]
-    kv_step.calls.append(layer)
-    kv_step.cache.write(layer, kv_step.places, key[0].transpose(0, 1), value[0].transpose(0, 1))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    call = AttentionCall(layer, scale, sliding_window, softcap, key.shape[1], key.shape[-1])
+    kv_step.calls.append(call)
+    kv_step.cache.write(layer, kv_step.places, key[0].transpose(0, 1), value[0].transpose(0, 1))
     output = query.new_empty((query.shape[2], query.shape[1], value.shape[-1]))
-    for row in kv_step.rows:
+    attend(kv_step, call, query[0].transpose(0, 1), output)
+    return output[None], None
+
+
+def attend(context: StepContext, call: AttentionCall, query: Tensor, output: Tensor) -> None:
+    """Attention of one layer whose new keys and values are in the pool already.
+
+    query: `[num_tokens, num_heads, head_dim]`; output, which is filled:
+    `[num_tokens, num_heads, value_head_dim]`.
+    """
+    if (decode := context.decode) is not None:
+        keys, values = context.cache.layer(call.layer, query, call.num_kv_heads)
+        torch.ops.phasescope.decode_attention(
+            query.contiguous(),
+            keys,
+            values,
+            decode.rows,
+            decode.lengths,
+            decode.starts,
+            decode.blocks,
+            decode.block_size,
+            call.scale,
+            call.window or 0,
+            call.softcap or 0.0,
+            output,
+        )
+    for row in context.rows:
         tokens = slice(row.first, row.first + row.length)
         spans, dropped = row.spans, 0
-        if sliding_window is not None:
-            spans, dropped = _skip(row.spans, row.start - sliding_window + 1)
-        keys, values = kv_step.cache.read(layer, spans)
+        if call.window is not None:
+            spans, dropped = _skip(row.spans, row.start - call.window + 1)
+        keys, values = context.cache.read(call.layer, spans)
         output[tokens] = _attend(
-            query[:, :, tokens],
+            query[tokens].transpose(0, 1)[None],
             keys.transpose(0, 1)[None],
             values.transpose(0, 1)[None],
-            context=kv_step,
+            context=context,
             offset=row.start - dropped,
-            scale=scale,
-            window=sliding_window,
-            softcap=softcap,
+            call=call,
         )
-    return output[None], None
 
 
 def _attend(
@@ -194,19 +108,18 @@ def _attend(
     *,
     context: StepContext,
     offset: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
+    call: AttentionCall,
 ) -> Tensor:
     """One sequence: query `[1, num_heads, length, head_dim]` -> `[length, num_heads, head_dim]`."""
     length, num_keys = query.shape[2], keys.shape[2]
-    if softcap is not None:
+    scale, window = call.scale, call.window
+    if call.softcap is not None:
         visible = context.mask(length, num_keys, offset, window)
-        return _attend_softcapped(query, keys, values, visible, scale, softcap)
+        return _attend_softcapped(query, keys, values, visible, scale, call.softcap)
     if length == 1:
         # Every key is visible. The heads that share a key are put where a longer query would be,
         # so that one pass over the keys serves them all.
-        grouped = query.view(1, keys.shape[1], -1, query.shape[-1])
+        grouped = query.reshape(1, keys.shape[1], -1, query.shape[-1])
         result = F.scaled_dot_product_attention(grouped, keys, values, scale=scale)
         return result.reshape(1, query.shape[1], -1)
     whole = offset == 0 and length == num_keys and (window is None or window >= length)

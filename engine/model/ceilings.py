@@ -44,6 +44,7 @@ def measure_ceilings(
     device: torch.device,
     seconds: float = 1.5,
     *,
+    kernels: bool = False,
     cache: Path | None = None,
 ) -> Ceilings:
     """Measure the device in about `seconds`, while nothing else runs on it.
@@ -53,6 +54,7 @@ def measure_ceilings(
     small model may stay in a cache. Overhead: what a step of one position, start to end, takes
     beyond the time in which its weights are read.
 
+    kernels: whether steps use the compiled kernels, as for `TorchRunner`.
     cache: a JSON file to keep the result in. One that was measured with another device, thread
     count, torch or model is ignored and replaced; one that cannot be written is done without.
     """
@@ -62,7 +64,7 @@ def measure_ceilings(
             f"{type(model).__name__} has no linear layers on {device}, so there is nothing to "
             f"measure; give the device that holds its weights."
         )
-    key = _key(matrices, device)
+    key = _key(matrices, device, kernels)
     if cache is not None and (known := _read_cache(cache, key)):
         return known
     flops = bandwidth = 0.0
@@ -71,7 +73,7 @@ def measure_ceilings(
         for _ in range(_ROUNDS):
             flops = max(flops, _peak_flops(model, matrices, device, share))
             bandwidth = max(bandwidth, _peak_bandwidth(matrices, device, share))
-    step = _best_seconds(_smallest_step(model), device, 0.1 * seconds, calls=1)
+    step = _best_seconds(_smallest_step(model, kernels), device, 0.1 * seconds, calls=1)
     overhead = max(0.0, step - _weight_bytes(matrices) / bandwidth)
     measured = Ceilings(flops, bandwidth, overhead)
     if cache is not None:
@@ -199,7 +201,7 @@ def _run(products: list[partial[Tensor]]) -> None:
         product()
 
 
-def _smallest_step(model: PreTrainedModel) -> Callable[[], object]:
+def _smallest_step(model: PreTrainedModel, kernels: bool) -> Callable[[], object]:
     """A whole step of the runner over one position of one short request, to be called often."""
     request = Request(
         number=0,
@@ -210,7 +212,7 @@ def _smallest_step(model: PreTrainedModel) -> Callable[[], object]:
         block_table=[0],
     )
     plan = StepPlan((Chunk(request, 0, 1, Phase.PREFILL, samples=True),))
-    runner = TorchRunner(model, num_blocks=1)
+    runner = TorchRunner(model, num_blocks=1, kernels=kernels)
     return lambda: runner.run(plan)
 
 
@@ -239,14 +241,15 @@ def _best_seconds(
     return max(best, 1e-9)
 
 
-def _key(matrices: list[nn.Module], device: torch.device) -> str:
-    """Identifies what a measurement depends on: machine, device, threads, torch and matrices."""
+def _key(matrices: list[nn.Module], device: torch.device, kernels: bool) -> str:
+    """Identifies what a measurement depends on: machine, device, threads, torch, the model."""
     parts = [
         platform.node(),
         platform.machine(),
         describe_device(device),
         torch.__version__,
         torch.get_num_threads(),
+        kernels,
         *[(tuple(_weight(matrix).shape), str(_weight(matrix).dtype)) for matrix in matrices],
     ]
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

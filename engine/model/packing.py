@@ -44,6 +44,31 @@ class PackedLinear(nn.Linear):
         return output
 
 
+def combine(layers: Sequence[nn.Linear]) -> nn.Module:
+    """Layers over one input, all with a bias or none, as one; packed where that is of use.
+
+    Its output is theirs side by side, `[..., sum of out_features]`.
+    """
+    if _packable(layers[0].weight):
+        return PackedLinear(layers)
+    if len(layers) == 1:
+        return layers[0]
+    joined = nn.Linear(
+        layers[0].in_features,
+        sum(layer.out_features for layer in layers),
+        bias=layers[0].bias is not None,
+        device="meta",
+    )
+    joined.weight = _joined([layer.weight for layer in layers])
+    if joined.bias is not None:
+        joined.bias = _joined([layer.bias for layer in layers])
+    return joined
+
+
+def _joined(parameters: Sequence[Tensor]) -> nn.Parameter:
+    return nn.Parameter(torch.cat([p.detach() for p in parameters]), requires_grad=False)
+
+
 class _Shared(nn.Module):
     """Computes the layers of one input when the first is called, and keeps it for the rest."""
 
@@ -97,9 +122,7 @@ def pack_linear_layers(model: PreTrainedModel, step: Callable[[], Tensor]) -> in
     returned, where this processor or number format gains nothing by it, where torch lacks the
     operations, or where the logits would not stay the same within rounding.
     """
-    weight = next(model.parameters())
-    packable = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
-    if not packable or hasattr(model, "hf_device_map") or not _has_operations():
+    if not _packable(next(model.parameters())) or hasattr(model, "hf_device_map"):
         return 0
     expected, calls = _observe(model, step)
     replaced: list[_Call] = []
@@ -121,7 +144,10 @@ def pack_linear_layers(model: PreTrainedModel, step: Callable[[], Tensor]) -> in
     return len(replaced)
 
 
-def _has_operations() -> bool:
+def _packable(weight: Tensor) -> bool:
+    """Whether this processor, number format and torch gain by oneDNN's layout."""
+    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16:
+        return False
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # as torch has it
         return False
     try:

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from engine.core.errors import ModelNotServable
 from engine.core.plan import Chunk, StepPlan
 from engine.core.request import Phase, Request, SamplingParams, Timeline
+from engine.model.paging import AttentionCall
 from engine.model.runner import TorchRunner
 
 _PROMPTS = ([5, 6, 7, 8, 9], [11, 12, 13])
@@ -33,7 +34,7 @@ def probe(model: PreTrainedModel) -> int:
     config = model.config.get_text_config()
     prompts = _prompts(model)
     together, calls, kv_bytes = _step(model, prompts)
-    if sorted(calls) != list(range(config.num_hidden_layers)):
+    if sorted(call.layer for call in calls) != list(range(config.num_hidden_layers)):
         raise ModelNotServable(
             f"{name} calls the attention function {len(calls)} times in a step of "
             f"{config.num_hidden_layers} layers; it must do so once a layer to be served here."
@@ -52,25 +53,55 @@ def probe_logits(model: PreTrainedModel) -> Tensor:
     return _step(model, _prompts(model))[0]
 
 
+def probe_decoding(model: PreTrainedModel, *, kernels: bool) -> tuple[Tensor, list[AttentionCall]]:
+    """The probe's requests through a prefill step and a decoding step in one pool.
+
+    Returns their logits, `[4, vocab_size]` in float32, and what the layers asked of attention.
+    """
+    prompts = _prompts(model)
+    runner = TorchRunner(model, num_blocks=len(prompts), kernels=kernels)
+    requests = [_request(index, prompt) for index, prompt in enumerate(prompts)]
+    logits: list[Tensor] = []
+    calls: list[AttentionCall] = []
+    for phase in (Phase.PREFILL, Phase.DECODE):
+        chunks = []
+        for request, prompt in zip(requests, prompts, strict=True):
+            start = 0 if phase is Phase.PREFILL else len(prompt) - 1
+            end = len(prompt) - 1 if phase is Phase.PREFILL else len(prompt)
+            chunks.append(Chunk(request, start, end - start, phase, samples=True))
+        with torch.inference_mode():
+            result, context = runner.forward(StepPlan(tuple(chunks)))
+        logits.append(result.float())
+        calls += context.calls
+    return torch.cat(logits), calls
+
+
 def _prompts(model: PreTrainedModel) -> list[list[int]]:
     vocabulary = model.config.get_text_config().vocab_size
     return [[token % vocabulary for token in prompt] for prompt in _PROMPTS]
 
 
-def _step(model: PreTrainedModel, prompts: Sequence[list[int]]) -> tuple[Tensor, list[int], int]:
+def _step(
+    model: PreTrainedModel, prompts: Sequence[list[int]]
+) -> tuple[Tensor, list[AttentionCall], int]:
     """Last logits of each prompt in float32, layers that called attention, KV bytes a position."""
     runner = TorchRunner(model, num_blocks=len(prompts))
     chunks = []
     for index, prompt in enumerate(prompts):
-        request = Request(
-            number=index,
-            token_ids=prompt,
-            params=SamplingParams(),
-            seed=0,
-            timeline=Timeline(submitted=0.0),
-            block_table=[index],
-        )
+        request = _request(index, prompt)
         chunks.append(Chunk(request, 0, len(prompt), Phase.PREFILL, samples=True))
     with torch.inference_mode():
         logits, context = runner.forward(StepPlan(tuple(chunks)))
     return logits.float(), context.calls, runner.kv_bytes_per_token
+
+
+def _request(index: int, prompt: list[int]) -> Request:
+    """A request with a block of its own."""
+    return Request(
+        number=index,
+        token_ids=prompt,
+        params=SamplingParams(),
+        seed=0,
+        timeline=Timeline(submitted=0.0),
+        block_table=[index],
+    )

@@ -14,13 +14,8 @@ from transformers import PreTrainedModel
 
 from engine.core.errors import OutOfMemory
 from engine.core.plan import Chunk, StepPlan, StepResult, sampled_chunks
-from engine.model.attention import (
-    ATTENTION_NAME,
-    KVCache,
-    SequenceRow,
-    StepContext,
-    spans_of,
-)
+from engine.model.attention import ATTENTION_NAME
+from engine.model.paging import DecodeRows, KVCache, SequenceRow, StepContext, spans_of
 from engine.model.sampling import SamplingRow, sample
 
 
@@ -28,13 +23,23 @@ class TorchRunner:
     """Computes steps of one model on one device.
 
     model: a transformers causal LM in eval mode, whose attention is switched to ours; num_blocks
-    and block_size: the KV pool. `engine.model.probe` says whether the model can be served so.
+    and block_size: the KV pool; kernels: whether requests that decode share one compiled kernel
+    call a layer (`engine.model.kernels`). `engine.model.probe` says whether the model can be
+    served so.
     """
 
-    def __init__(self, model: PreTrainedModel, *, num_blocks: int, block_size: int = 16) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        kernels: bool = False,
+    ) -> None:
         self._model = model
         self._block_size = block_size
         self._num_blocks = num_blocks
+        self._kernels = kernels
         self._device = model.device
         model.set_attn_implementation(ATTENTION_NAME)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -93,21 +98,40 @@ class TorchRunner:
         positions: list[int] = []
         places: list[int] = []
         rows: list[SequenceRow] = []
+        decode: list[tuple[int, Chunk]] = []
         last: list[int] = []
         for chunk in plan.chunks:
             request, end = chunk.request, chunk.start + chunk.length
             table = request.block_table
-            spans = spans_of(table, end, size)
-            rows.append(SequenceRow(len(ids), chunk.start, chunk.length, spans))
-            ids.extend(request.token_ids[chunk.start : end])
-            positions.extend(range(chunk.start, end))
-            places.extend(table[p // size] * size + p % size for p in range(chunk.start, end))
+            if chunk.length == 1 and self._kernels:
+                decode.append((len(ids), chunk))
+                ids.append(request.token_ids[chunk.start])
+                positions.append(chunk.start)
+                places.append(table[chunk.start // size] * size + chunk.start % size)
+            else:
+                spans = spans_of(table, end, size)
+                rows.append(SequenceRow(len(ids), chunk.start, chunk.length, spans))
+                ids.extend(request.token_ids[chunk.start : end])
+                positions.extend(range(chunk.start, end))
+                places.extend(table[p // size] * size + p % size for p in range(chunk.start, end))
             if chunk.samples:
                 last.append(len(ids) - 1)
         tensors = torch.tensor([ids, positions, places], device=self._device)
-        context = StepContext(self._cache, tensors[2], tuple(rows))
+        context = StepContext(self._cache, tensors[2], tuple(rows), self._decode_rows(decode))
         rows_to_sample = torch.tensor(last, dtype=torch.long, device=self._device)
         return context, tensors[0], tensors[1], rows_to_sample
+
+    def _decode_rows(self, chunks: list[tuple[int, Chunk]]) -> DecodeRows | None:
+        if not chunks:
+            return None
+        lengths = [chunk.start + 1 for _, chunk in chunks]
+        starts: list[int] = []
+        blocks: list[int] = []
+        for (_, chunk), length in zip(chunks, lengths, strict=True):
+            starts.append(len(blocks))
+            blocks.extend(chunk.request.block_table[: -(-length // self._block_size)])
+        head = torch.tensor([[row for row, _ in chunks], lengths, starts])
+        return DecodeRows(head[0], head[1], head[2], torch.tensor(blocks), self._block_size)
 
 
 def _sampling_row(chunk: Chunk) -> SamplingRow:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from engine.model.loading import LoadedModel
 from engine.model.probe import probe
 from engine.model.text import Tokenizer
-from tests.model.test_parity import Served, generate
+from tests.model.test_parity import Served, generate, tuned
 
 QUESTIONS = [
     "Why is the sky blue?",
@@ -21,10 +21,11 @@ QUESTIONS = [
 COUNT = 16
 
 
-@pytest.fixture(scope="module")
-def model(bundled_model: LoadedModel) -> PreTrainedModel:
+@pytest.fixture(scope="module", params=["plain", "compiled"])
+def model(request: pytest.FixtureRequest, bundled_model: LoadedModel) -> PreTrainedModel:
     """A copy to be served, since serving switches the model's attention."""
-    return copy.deepcopy(bundled_model.model)
+    model = copy.deepcopy(bundled_model.model)
+    return tuned(model) if request.param == "compiled" else model
 
 
 @pytest.fixture(scope="module")
@@ -64,5 +65,5 @@ def test_hits_and_preemption_give_the_reference(
     assert any(request.num_cached_tokens for request in requests)
 
 
-def test_the_probe_accepts_it(model: PreTrainedModel) -> None:
-    assert probe(model) == 30 * 2 * 3 * 64 * 4
+def test_the_probe_accepts_it(bundled_model: LoadedModel) -> None:
+    assert probe(copy.deepcopy(bundled_model.model)) == 30 * 2 * 3 * 64 * 4

@@ -27,7 +27,9 @@ from engine.core.config import EngineConfig
 from engine.core.engine import Engine
 from engine.core.plan import NoText
 from engine.core.request import Request, SamplingParams, Timeline
+from engine.model.kernels import load_kernels
 from engine.model.runner import TorchRunner
+from engine.model.tuning import tune
 
 VOCABULARY = 211
 _SIZES = {
@@ -67,6 +69,10 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     ),
 }
 
+# Ends the name of a family that is served with compiled kernels and fused layers.
+COMPILED = ", compiled"
+_WITH_KERNELS: set[PreTrainedModel] = set()
+
 
 def prompt(length: int, seed: int = 0) -> list[int]:
     """Random token ids."""
@@ -86,13 +92,23 @@ def make(family: str) -> PreTrainedModel:
 @cache
 def served_model(family: str) -> PreTrainedModel:
     """The model that is served: one for all tests, since serving switches its attention."""
-    return make(family)
+    model = make(family.removesuffix(COMPILED))
+    return tuned(model) if family.endswith(COMPILED) else model
+
+
+def tuned(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with compiled kernels and fused layers; skips the test where none can be had."""
+    if not load_kernels():
+        pytest.skip("no compiler is here to build the kernels with")
+    assert tune(model)
+    _WITH_KERNELS.add(model)
+    return model
 
 
 @cache
 def reference_model(family: str) -> PreTrainedModel:
     """The model that generates the reference."""
-    return make(family)
+    return make(family.removesuffix(COMPILED))
 
 
 def generate(model: PreTrainedModel, ids: list[int], count: int) -> list[int]:
@@ -116,7 +132,10 @@ class Served:
             **{"num_blocks": 128, "max_model_len": 1024, **settings}  # type: ignore[arg-type]
         )
         self.runner = TorchRunner(
-            model, num_blocks=self.config.num_blocks, block_size=self.config.block_size
+            model,
+            num_blocks=self.config.num_blocks,
+            block_size=self.config.block_size,
+            kernels=model in _WITH_KERNELS,
         )
         self.engine = Engine(self.config, self.runner, NoText(), MonotonicClock())
         self._number = 0
@@ -140,7 +159,7 @@ class Served:
             self.engine.scheduler.check()
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
+@pytest.fixture(scope="module", params=[*FAMILIES, *(name + COMPILED for name in FAMILIES)])
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core.request import FinishReason, Request
-from tests.model.test_parity import Served, prompt, served_model
+from tests.model.test_parity import COMPILED, Served, prompt, served_model
 
 _SAMPLING: list[dict[str, Any]] = [
     {},
@@ -72,7 +72,9 @@ def test_rows_equal_their_solo_runs(
 
 def test_three_thousand_mixed_requests_leave_no_block_behind() -> None:
     chooser = random.Random(9)
-    served = Served(served_model("llama"), max_batched_tokens=128, max_running=16, num_blocks=20)
+    served = Served(
+        served_model("llama" + COMPILED), max_batched_tokens=128, max_running=16, num_blocks=20
+    )
     pool = served.engine.scheduler.pool
     live: list[Request] = []
     for _ in range(3000):

@@ -1,0 +1,146 @@
+"""The compiled kernels compute what torch's own operators do, and a machine without a compiler is
+served without them.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model import kernels
+from engine.model.kernels import load_kernels
+
+BLOCK_SIZE = 16
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    if not load_kernels():
+        pytest.skip("no compiler is here to build the kernels with")
+
+
+def near(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    return torch.allclose(actual.float(), expected.float(), rtol=tolerance, atol=tolerance)
+
+
+def attention(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int, softcap: float
+) -> Tensor:
+    """One query `[heads, dim]` over its keys `[length, kv_heads, dim]`, in plain steps."""
+    groups = query.shape[0] // keys.shape[1]
+    if window:
+        keys, values = keys[-window:], values[-window:]
+    keys = keys.float().repeat_interleave(groups, dim=1)
+    values = values.float().repeat_interleave(groups, dim=1)
+    scores = torch.einsum("hd,lhd->hl", query.float(), keys) * scale
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    return torch.einsum("hl,lhd->hd", scores.softmax(-1), values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim"),
+    [(9, 3, 64), (8, 1, 64), (7, 1, 128), (5, 5, 64), (4, 2, 128), (6, 2, 20)],
+)
+@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (24, 0.0), (0, 5.0)])
+def test_attention_over_scattered_blocks(
+    heads: int, kv_heads: int, dim: int, dtype: torch.dtype, window: int, softcap: float
+) -> None:
+    generator = torch.Generator().manual_seed(heads + dim)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype)
+
+    lengths = [1, 16, 17, 100]
+    tables = [[5], [2], [7, 0], [9, 3, 8, 1, 6, 4, 10]]
+    # What lies beyond a request's positions must not matter, whatever it is.
+    keys = torch.full((11 * BLOCK_SIZE, kv_heads, dim), math.nan, dtype=dtype)
+    values = keys.clone()
+    query = random(6, heads, dim)
+    out = torch.full_like(query, 7.0)
+    rows = [4, 0, 5, 2]
+    expected = []
+    for row, length, table in zip(rows, lengths, tables, strict=True):
+        places = torch.tensor(
+            [table[p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE for p in range(length)]
+        )
+        keys[places], values[places] = random(length, kv_heads, dim), random(length, kv_heads, dim)
+        expected.append(attention(query[row], keys[places], values[places], 0.2, window, softcap))
+    starts = [0, 1, 2, 4]
+    torch.ops.phasescope.decode_attention(
+        query,
+        keys,
+        values,
+        torch.tensor(rows),
+        torch.tensor(lengths),
+        torch.tensor(starts),
+        torch.tensor([block for table in tables for block in table]),
+        BLOCK_SIZE,
+        0.2,
+        window,
+        softcap,
+        out,
+    )
+    assert near(out[rows], torch.stack(expected), dtype)
+    assert (out[[1, 3]] == 7.0).all(), "rows of other requests were written"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [576, 50])
+def test_norms_and_activation(dtype: torch.dtype, size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    x, delta = (torch.randn(1, 5, size, generator=generator).to(dtype) for _ in range(2))
+    weight = torch.rand(size, generator=generator).to(dtype)
+    ops = torch.ops.phasescope
+    expected = F.rms_norm(x.float(), (size,), weight.float(), 1e-5)
+    assert near(ops.rms_norm(x, weight, 1e-5), expected, dtype)
+    total, normed = ops.add_rms_norm(x, delta, weight, 1e-5)
+    assert torch.equal(total, x + delta)
+    assert near(normed, F.rms_norm(total.float(), (size,), weight.float(), 1e-5), dtype)
+    gate_up = 30 * torch.randn(1, 5, 2 * size, generator=generator).to(dtype)
+    gate, up = gate_up.chunk(2, dim=-1)
+    assert near(ops.silu_mul(gate_up), F.silu(gate.float()) * up.float(), dtype)
+
+
+def test_not_a_number_stays_one() -> None:
+    x = torch.ones(1, 2, 64, dtype=torch.bfloat16)
+    x[0, 1, 3] = math.nan
+    normed = torch.ops.phasescope.rms_norm(x, torch.ones(64, dtype=torch.bfloat16), 1e-5)
+    assert torch.isfinite(normed[0, 0]).all()
+    assert torch.isnan(normed[0, 1]).all()
+
+
+def test_a_place_outside_the_pool_is_refused() -> None:
+    pool = torch.zeros(4, 1, 8)
+    rotation = torch.ones(1, 8)
+    with pytest.raises(RuntimeError, match="outside the pool"):
+        torch.ops.phasescope.rotate_and_store(
+            torch.ones(1, 24),
+            rotation,
+            rotation,
+            torch.tensor([4]),
+            pool,
+            pool.clone(),
+            None,
+            None,
+            0.0,
+        )
+
+
+def test_without_a_compiler_the_engine_goes_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert not load_kernels(tmp_path)
+    monkeypatch.setenv("CXX", "false")  # a compiler that is there and fails
+    assert not load_kernels(tmp_path)
+    assert not list(tmp_path.glob("*.so"))
