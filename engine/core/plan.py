@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 from engine.core.request import Phase, Request
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """The positions `[start, start + length)` of one request that a step computes.
 
     `samples` says that the chunk reaches the last known token, so that its last row's logits give
@@ -45,8 +44,7 @@ class StepPlan:
         return sum(chunk.length for chunk in self.chunks if chunk.phase in phases)
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """The outcome of one sampled row: a token id, or the sentence that says why there is none."""
 
     token_id: int = -1

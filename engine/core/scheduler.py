@@ -272,7 +272,9 @@ class _Filling:
         length = self._length(request.num_uncomputed_tokens, reading)
         if length < 1:
             return
-        if not self._make_room(request, length):
+        end = request.num_computed_tokens + length
+        fits = end <= len(request.block_table) * self._block_size
+        if not (fits or self._make_room(request, length)):
             held = len(request.block_table) + self._pool.num_available
             length = min(length, held * self._block_size - request.num_computed_tokens)
             if length < 1:
@@ -335,7 +337,8 @@ class _Filling:
 
     def _schedule(self, request: Request, length: int) -> None:
         start = request.num_computed_tokens
-        missing = self._blocks_for(start + length) - len(request.block_table)
+        end = start + length
+        missing = self._blocks_for(end) - len(request.block_table)
         if missing > 0:
             request.block_table.extend(
                 self._pool.allocate(
@@ -351,7 +354,7 @@ class _Filling:
             start=start,
             length=length,
             phase=request.phase_at(start),
-            samples=start + length == request.num_tokens,
+            samples=end == request.num_tokens,
         )
 
     def _make_room(self, request: Request, length: int) -> bool:

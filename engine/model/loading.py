@@ -33,7 +33,7 @@ from engine.model.devices import free_bytes
 from engine.model.progress import ByteCounter, Progress, ReportProgress
 from engine.model.sources import ModelSource, download
 
-__all__ = ["LoadedModel", "Progress", "load"]
+__all__ = ["LoadedModel", "Progress", "load", "load_tokenizer"]
 
 _PLACES_FOR_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _SHARE_FOR_WEIGHTS = 0.9  # of a device's free memory: activations and the KV pool need the rest
@@ -95,6 +95,11 @@ def load(
         weights_bytes=sum(parameter.nbytes for parameter in parameters),
         context_length=refusals.context_length(config),
     )
+
+
+def load_tokenizer(source: ModelSource, progress: ReportProgress) -> PreTrainedTokenizerBase:
+    """The tokenizer alone, without the weights; raises as `load` does."""
+    return _load_tokenizer(_fetch(source, progress), source.name)
 
 
 def _fetch(source: ModelSource, progress: ReportProgress) -> Path:

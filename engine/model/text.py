@@ -179,6 +179,7 @@ class DetokenizerStream:
             else _CharacterStream(tokenizer, prompt_token_ids)
         )
         self._matcher = _StopMatcher(params.stop)
+        self._has_stops = bool(params.stop)
         self._min_tokens = params.min_tokens
         self._num_tokens = 0
 
@@ -187,7 +188,8 @@ class DetokenizerStream:
         self._num_tokens += 1
         if token_id in self._silent_token_ids:
             return TextDelta("", self._matcher.stopped)
-        return self._match(self._characters.push(token_id))
+        text = self._characters.push(token_id)
+        return self._match(text) if self._has_stops else TextDelta(text, False)
 
     def flush(self) -> str:
         """Text held back so far, once no more tokens will come."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -28,6 +28,15 @@ from engine.model import sampling
 from engine.model.sampling import SamplingRow, sample, uniform
 
 VOCAB_SIZE = 97
+
+
+@pytest.fixture(scope="module", autouse=True, params=["on the host", "on the device"])
+def _where(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs on both ways: what an accelerator computes is computed here by the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "on the device":
+            patch.setattr(sampling, "_choose_on_host", sampling._choose_on_device)
+        yield
 
 
 def row(
