@@ -16,6 +16,11 @@ from engine import environment
 from engine.settings import Settings, names_in, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import gradio as gr
+    from starlette.routing import BaseRoute
+
     from engine.contracts import EngineParts, Report
 
 # After each queued event Gradio would make a table of up to 10,000 earlier ones.
@@ -65,7 +70,8 @@ def serve(settings: Settings) -> None:
     from engine.api.access import Access
     from engine.api.app import api_routes, create_api
     from engine.api.metrics import EngineMetrics
-    from engine.lab.results import ResultStore
+    from engine.api.shares import Limits
+    from engine.lab.result_store import ResultStore
     from engine.service import EngineService
     from ui.admin_key import AdminKey
     from ui.chat import build_chat
@@ -73,11 +79,12 @@ def serve(settings: Settings) -> None:
     from ui.compare_desk import Desk
     from ui.compare_routes import result_routes
     from ui.feed import Feed
-    from ui.page import THEME, build_page, css_text, head_html
+    from ui.learn import build_learn, learn_routes
+    from ui.page import build_page
     from ui.routes import routes
+    from ui.sampling_defaults import SamplingDefaults
     from ui.settings_panel import build_settings
     from ui.workload import build_workload
-    from ui.workload_form import MAX_UPLOAD_MEGABYTES
 
     def build(report: Report) -> EngineParts:
         # On the engine's thread: importing torch takes seconds, and the page is up meanwhile.
@@ -91,44 +98,38 @@ def serve(settings: Settings) -> None:
     access = Access(
         keys=names_in(settings.api_key),
         origins=names_in(settings.cors_origins),
-        max_requests=settings.api_limit,
+        limits=Limits(
+            requests=settings.api_limit,
+            queued=settings.api_queue_limit,
+            tokens=settings.api_token_limit,
+        ),
     )
     api = create_api(service, metrics, access)
-    admin_key = AdminKey(settings.admin_key)
+    admin_key, defaults = AdminKey(settings.admin_key), SamplingDefaults()
     desk = Desk(service, ResultStore(results_folder()))
     demo = build_page(
-        lambda: build_chat(service, epoch=feed.epoch),
-        lambda: build_settings(service, admin_key),
-        [build_compare(desk, admin_key), build_workload(desk, admin_key)],
+        lambda: build_chat(service, epoch=feed.epoch, defaults=defaults),
+        lambda: build_settings(service, admin_key, defaults),
+        [
+            build_compare(desk, admin_key),
+            build_workload(desk, admin_key),
+            build_learn(desk, admin_key),
+        ],
     )
-    demo.queue(max_size=None, default_concurrency_limit=None)
-    demo.launch(
-        server_name=settings.host,
-        server_port=settings.port,
-        prevent_thread_lock=True,
-        quiet=True,
-        theme=THEME,
-        css=css_text(),
-        head=head_html(),
-        app_kwargs={
-            "routes": [
-                *routes(service, feed, admin_key),
-                *result_routes(desk.store),
-                *api_routes(api),
-            ]
-        },
-        ssr_mode=False,
-        max_threads=MAX_THREADS,
-        max_file_size=f"{MAX_UPLOAD_MEGABYTES}mb",
-        state_session_capacity=200,
-        run_history=False,
-        footer_links=[],
+    launch(
+        demo,
+        settings,
+        [
+            *routes(service, feed, admin_key),
+            *result_routes(desk.store),
+            *learn_routes(),
+            *api_routes(api),
+        ],
     )
     feed.start()
     metrics.start()
     service.start()
-    address = "127.0.0.1" if settings.host in ("0.0.0.0", "") else settings.host
-    print(f"PhaseScope is at http://{address}:{settings.port}", flush=True)
+    say_address(settings)
     try:
         demo.block_thread()
     finally:
@@ -138,12 +139,66 @@ def serve(settings: Settings) -> None:
         service.close(wait=5)
 
 
+def serve_recording(settings: Settings, path: Path) -> None:
+    """Show a recording and load no model; returns when the server is stopped."""
+    from engine.core.errors import PhaseScopeError
+    from ui.chat import build_chat
+    from ui.page import build_page
+    from ui.recording_routes import recording_routes
+    from ui.replay import ReplayFeed, ReplayService, load_recording
+    from ui.routes import routes
+
+    try:
+        document = load_recording(path)
+    except PhaseScopeError as error:
+        sys.exit(str(error))
+    service, feed = ReplayService(), ReplayFeed(document)
+    demo = build_page(lambda: build_chat(service, epoch=feed.epoch))
+    # The first route that matches answers: what is saved here is the recording itself.
+    launch(demo, settings, [*recording_routes(lambda: document), *routes(service, feed)])
+    say_address(settings)
+    demo.block_thread()
+
+
+def launch(demo: gr.Blocks, settings: Settings, routes: Sequence[BaseRoute]) -> None:
+    """Serve the page and the routes beside it on one port, from another thread."""
+    from ui.page import THEME, css_text, head_html
+    from ui.workload_form import MAX_UPLOAD_MEGABYTES
+
+    demo.queue(max_size=None, default_concurrency_limit=None)
+    demo.launch(
+        server_name=settings.host,
+        server_port=settings.port,
+        prevent_thread_lock=True,
+        quiet=True,
+        theme=THEME,
+        css=css_text(),
+        head=head_html(),
+        app_kwargs={"routes": list(routes)},
+        ssr_mode=False,
+        max_threads=MAX_THREADS,
+        max_file_size=f"{MAX_UPLOAD_MEGABYTES}mb",
+        state_session_capacity=200,
+        run_history=False,
+        footer_links=[],
+    )
+
+
+def say_address(settings: Settings) -> None:
+    """Tell the person at the terminal where the page is."""
+    address = "127.0.0.1" if settings.host in ("0.0.0.0", "") else settings.host
+    print(f"PhaseScope is at http://{address}:{settings.port}", flush=True)
+
+
 def main() -> None:
     """Run the application with the flags of the command line."""
     settings = parse(sys.argv[1:])
     prepare_environment(settings)
     check_port(settings)
-    serve(settings)
+    if settings.replay:
+        serve_recording(settings, Path(settings.replay))
+    else:
+        serve(settings)
 
 
 if __name__ == "__main__":

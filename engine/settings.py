@@ -40,9 +40,15 @@ class Settings:
     model: str | None = _setting(
         None, "hub id, folder or .gguf file; default: the bundled SmolLM2-135M-Instruct"
     )
+    replay: str | None = _setting(
+        None, "file of a recording to show instead of an engine; no model is loaded then"
+    )
     device: str = _setting("auto", "auto, cpu, cuda, cuda:1, mps")
     dtype: str = _setting("auto", "number format of weights and KV cache", choices=DTYPES)
     threads: int = _setting(0, "threads of the model's arithmetic; 0: all but what the page needs")
+    kernels: bool = _setting(
+        True, "on a CPU, compile kernels for it at the first start, where a compiler is there"
+    )
     host: str = _setting("127.0.0.1", "address to listen on; 0.0.0.0 for every one")
     port: int = _setting(7860, "port of page and routes", low=1, high=65535)
     budget: int = _setting(256, "token budget: positions one step may compute", low=1, high=65536)
@@ -64,6 +70,15 @@ class Settings:
     )
     api_limit: int = _setting(
         0, "API requests one client may have running and queued; 0: as the queue holds", low=0
+    )
+    api_queue_limit: int = _setting(
+        0, "API requests of one client that may wait for a slot; 0: as the queue holds", low=0
+    )
+    api_token_limit: int = _setting(
+        0,
+        "tokens that one API client's running and queued requests may hold, prompts and output "
+        "limits together; 0: as the KV cache holds",
+        low=0,
     )
     admin_key: str | None = _setting(
         None,

@@ -16,7 +16,8 @@ import gradio as gr
 
 from engine.service import EngineService
 from ui.answers import Answers, Update, form_of
-from ui.sampling_form import DEFAULTS, build_form
+from ui.sampling_defaults import SamplingDefaults
+from ui.sampling_form import build_form
 from ui.tries import QUIET, build_tries, connect_tries
 from ui.visitors import Visitors
 from ui.words_chat import CHAT
@@ -26,27 +27,35 @@ SCRIPT: Final = "live/assets/chat.js"
 
 class _Composer(NamedTuple):
     message: gr.Textbox
+    counts: gr.HTML
     stop: gr.Button
     send: gr.Button
 
 
 def build_chat(
-    service: EngineService, *, epoch: str = "", visitors: Visitors | None = None
+    service: EngineService,
+    *,
+    epoch: str = "",
+    visitors: Visitors | None = None,
+    defaults: SamplingDefaults | None = None,
 ) -> Answers:
     """Add the chat card's components inside the current `gr.Blocks`.
 
-    epoch: the live feed's epoch; visitors: shared with other tabs, else made here. Returns the
-    answers in progress, for tests and for health.
+    epoch: the live feed's epoch; visitors: shared with other tabs, else made here; defaults: what
+    the sampling form starts with, where the page can change it. Returns the answers in progress,
+    for tests and for health.
     """
     answers = Answers(service, epoch=epoch)
+    defaults = defaults or SamplingDefaults()
     history = _build_history()
     _build_status()
     colour = gr.Checkbox(label=CHAT["colour"], container=False, elem_id="ps-colour", min_width=0)
-    composer = _build_composer()
+    composer = _build_composer(defaults)
     tries = build_tries()
     with gr.Accordion(CHAT["settings"], open=False, elem_id="ps-chat-settings"):
         form = build_form()
-    _connect_answers(answers, history, composer, {**form, "colour": colour})
+    _connect_answers(answers, history, composer, {**form, "colour": colour}, defaults)
+    _connect_defaults(defaults, composer.counts, form)
     _connect_history(answers, history, composer.message, tries.clear)
     _connect_colour(answers, history, colour)
     connect_tries(service, visitors or Visitors(service), composer.message, tries)
@@ -84,7 +93,7 @@ def _build_status() -> None:
     )
 
 
-def _build_composer() -> _Composer:
+def _build_composer(defaults: SamplingDefaults) -> _Composer:
     with gr.Column(elem_id="ps-composer"):
         message = gr.Textbox(
             label=CHAT["message"],
@@ -96,26 +105,26 @@ def _build_composer() -> _Composer:
             elem_id="ps-message",
         )
         with gr.Row(elem_id="ps-composer-row"):
-            gr.HTML(
+            counts = gr.HTML(
                 html_template='<div class="ps-counts"><span data-role="tokens"></span>'
-                f'<span data-role="limit" data-default="{DEFAULTS["max_tokens"]}"></span></div>',
-                js_on_load=_script("count"),
+                '<span data-role="limit"></span></div>',
+                js_on_load=_script("count", "props"),
                 apply_default_css=False,
                 elem_id="ps-counts",
                 elem_classes="ps-panel",
+                max_tokens=defaults.values["max_tokens"],
             )
             stop = gr.Button(CHAT["stop"], size="sm", elem_id="ps-stop", min_width=0)
             send = gr.Button(
                 CHAT["send"], size="sm", variant="primary", elem_id="ps-send", min_width=0
             )
-    return _Composer(message, stop, send)
+    return _Composer(message, counts, stop, send)
 
 
-def _script(function: str) -> str:
-    words = json.dumps(CHAT)
+def _script(function: str, *arguments: str) -> str:
+    given = ", ".join(("element", json.dumps(CHAT), *arguments))
     return (
-        f'import(new URL("{SCRIPT}", document.baseURI))'
-        f".then((chat) => chat.{function}(element, {words}));"
+        f'import(new URL("{SCRIPT}", document.baseURI)).then((chat) => chat.{function}({given}));'
     )
 
 
@@ -124,6 +133,7 @@ def _connect_answers(
     history: gr.Chatbot,
     composer: _Composer,
     form: dict[str, gr.components.Component],
+    defaults: SamplingDefaults,
 ) -> None:
     names, fields = tuple(form), list(form.values())
 
@@ -131,7 +141,7 @@ def _connect_answers(
         message: str, past: list[Any], request: gr.Request, *values: Any
     ) -> AsyncIterator[Any]:
         session = request.session_hash or ""
-        updates = answers.send(session, message, past, form_of(names, values))
+        updates = answers.send(session, message, past, defaults.fill(form_of(names, values)))
         async with aclosing(updates):
             async for update in updates:
                 yield _outputs(update)
@@ -140,7 +150,8 @@ def _connect_answers(
         draft: str, past: list[Any], event: gr.RetryData, request: gr.Request, *values: Any
     ) -> AsyncIterator[Any]:
         session, index = request.session_hash or "", _index(event.index)
-        updates = answers.retry(session, index, past, form_of(names, values), draft)
+        chosen = defaults.fill(form_of(names, values))
+        updates = answers.retry(session, index, past, chosen, draft)
         async with aclosing(updates):
             async for update in updates:
                 yield _outputs(update)
@@ -154,6 +165,19 @@ def _connect_answers(
     gr.on(triggers, send, inputs, outputs, trigger_mode="once", **QUIET)
     history.retry(retry, inputs, outputs, trigger_mode="once", **QUIET)
     composer.stop.click(stop, queue=False, **QUIET)
+
+
+def _connect_defaults(
+    defaults: SamplingDefaults, counts: gr.HTML, form: dict[str, gr.components.Component]
+) -> None:
+    """Whoever opens the page finds the defaults that hold then."""
+
+    def current() -> list[Any]:
+        values = defaults.values
+        return [gr.update(max_tokens=values["max_tokens"]), *values.values()]
+
+    outputs = [counts, *(form[name] for name in defaults.values)]
+    gr.on(None, current, None, outputs, queue=False, **QUIET)
 
 
 def _connect_history(

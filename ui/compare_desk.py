@@ -19,7 +19,8 @@ from engine.lab.experiment import (
     perform,
     perform_in_turn,
 )
-from engine.lab.results import Result, ResultStore
+from engine.lab.result_store import ResultStore
+from engine.lab.results import Result
 from engine.service import EngineService
 from engine.turns import MAX_TURN_SECONDS
 from ui.compare_places import Place

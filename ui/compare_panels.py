@@ -45,6 +45,8 @@ def _timelines(title_id: str, title: str, names: str) -> str:
         '<button type="button" class="ps-button" data-role="arrange" aria-pressed="false">'
         f"</button></span></div>{lane_legend()}"
         f'<div class="ps-pair">{sides}</div>'
+        f'<details class="ps-as-table" data-role="table"><summary>{COMPARE["as_table"]}</summary>'
+        f'<div class="ps-table" role="region" tabindex="0" aria-label="{title}"></div></details>'
         "</section>"
     )
 

@@ -14,7 +14,7 @@ from engine.core.config import EngineConfig
 from engine.core.errors import EngineStopped, InvalidRequest
 from engine.lab.backends import SimulatedBackend
 from engine.lab.simulation import SMOLLM2_135M, simulated_tokens
-from engine.lab.workload_text import TokenSource, Vocabulary
+from engine.lab.workload_text import TextCoder, TokenSource, Vocabulary
 from engine.service import EngineService
 from ui.words_compare import COMPARE
 
@@ -27,11 +27,15 @@ _MOST_SIMULATED_BLOCKS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where runs are made. `backend` is None on the real engine, which is had in a turn only."""
+    """Where runs are made. `backend` is None on the real engine, which is had in a turn only.
+
+    coder: the loaded model's tokenizer, for traffic that is text; None while there is none.
+    """
 
     config: EngineConfig
     source: TokenSource
     most_blocks: int
+    coder: TextCoder | None = None
     backend: SimulatedBackend | None = None
 
 
@@ -55,7 +59,10 @@ def _engine(service: EngineService) -> Place:
     rows = info.shape.vocab_size if info.shape else None
     # The pool was sized by this machine's memory: an experiment may have less, never more.
     return Place(
-        config=config, source=TokenSource.of(tokenizer, rows), most_blocks=config.num_blocks
+        config=config,
+        source=TokenSource.of(tokenizer, rows),
+        most_blocks=config.num_blocks,
+        coder=_coder(service),
     )
 
 
@@ -68,5 +75,11 @@ def _simulation(service: EngineService) -> Place:
         config=starting_config(service),
         source=simulated_tokens(shape),
         most_blocks=_MOST_SIMULATED_BLOCKS,
+        coder=_coder(service),
         backend=SimulatedBackend(name, shape, ceilings),
     )
+
+
+def _coder(service: EngineService) -> TextCoder | None:
+    coder = service.tokenizer if service.config is not None else None
+    return coder if isinstance(coder, TextCoder) else None

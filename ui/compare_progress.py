@@ -1,18 +1,73 @@
-"""How far an experiment is, for the page: its sentences, and following it to its end."""
+"""Starting an experiment from the page, saying how far it is, and stopping it: what Compare and
+Workload have in common. It knows no form and no result.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
 from html import escape
+from typing import Any
+
+import gradio as gr
 
 from engine.core.errors import PhaseScopeError
 from ui.admin_key import WRONG_KEY_SECONDS, AdminKey
-from ui.compare_desk import Job
+from ui.compare_desk import Desk, Job
 from ui.formats import counted
 from ui.words_compare import COMPARE
 
 _LOOK_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """The button that starts, the one that stops, and the line that says how far it is."""
+
+    desk: Desk
+    lock: AdminKey
+    run: gr.Button
+    stop: gr.Button
+    status: gr.HTML
+
+    async def serve(
+        self, key: str, start: Callable[[], Job], show: Callable[[str], dict[Any, Any]]
+    ) -> AsyncGenerator[dict[Any, Any]]:
+        """Start a job, tell how far it is, and show its result by its name.
+
+        `start` and `show` are called on other threads; each may raise PhaseScopeError. The job ends
+        with its asker's page: whoever leaves gives the engine back. Close it when it is not read
+        to its end.
+        """
+        try:
+            await unlock(self.lock, key)
+            job = await asyncio.to_thread(start)
+        except PhaseScopeError as error:
+            yield {self.status: message(str(error), "err")}
+            return
+        try:
+            yield {self.run: gr.Button(visible=False), self.stop: gr.Button(visible=True)}
+            async for told in follow(job):
+                yield {self.status: gr.skip() if told is None else told}
+        finally:
+            # Also where the page was closed before it was followed.
+            job.stop()
+        buttons = {self.run: gr.Button(visible=True), self.stop: gr.Button(visible=False)}
+        yield {**buttons, **await asyncio.to_thread(self._ended, job, show)}
+
+    def stop_own(self, request: gr.Request) -> str:
+        """End the visitor's own job."""
+        self.desk.stop(str(request.session_hash))
+        return message(COMPARE["stopping"], "busy")
+
+    def _ended(self, job: Job, show: Callable[[str], dict[Any, Any]]) -> dict[Any, Any]:
+        if job.state.result_id is None:
+            return {self.status: message(job.state.error or "", "err")}
+        try:
+            return show(job.state.result_id)
+        except PhaseScopeError as error:
+            return {self.status: message(str(error), "err")}
 
 
 async def unlock(lock: AdminKey, key: str) -> None:
@@ -40,6 +95,7 @@ async def follow(job: Job) -> AsyncIterator[str | None]:
 
 
 def message(text: str, kind: str) -> str:
+    """A line of the status: `err` for what went wrong, `busy` for what goes on."""
     return f'<p class="ps-status" role="status" data-kind="{kind}">{escape(text)}</p>'
 
 

@@ -12,7 +12,8 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from engine.lab.measures import LATENCIES, PERCENTILES
-from engine.lab.results import MAX_RESULTS, Cell, DifferenceRow, Result, ResultEntry, Side
+from engine.lab.result_store import MAX_RESULTS, ResultEntry
+from engine.lab.results import Cell, DifferenceRow, Result, Side
 from engine.lab.verdict import MIN_PAIRS, change_words, duration_words, is_same
 from engine.telemetry.metrics import shown_percentiles
 from ui.formats import counted, duration
@@ -58,7 +59,7 @@ def workload_line(result: Result) -> str:
 def report(result: Result) -> str:
     """The verdict; its mark tells the page's script which timelines to draw."""
     verdict = result.verdict
-    sentence = escape(verdict.sentence) if verdict else COMPARE["no_verdict"]
+    sentence = escape(verdict.sentence) if verdict else ""
     test = ""
     if verdict is not None:
         pairs = f"{counted(verdict.num_pairs, 'pair')} of runs"
@@ -99,6 +100,7 @@ def exports(result: Result) -> str:
         (f"{base}/runs.csv", COMPARE["export_csv"]),
         (f"{base}/sends.csv", COMPARE["export_sends"]),
         (f"{base}/full.json", COMPARE["export_json"]),
+        (f"{base}/trace.json", COMPARE["export_trace"]),
     )
     items = "".join(f'<a href="{href}" download>{text}</a>' for href, text in links)
     here = f'<a href="?result={escape(result.id)}">{COMPARE["link"]}</a>'
@@ -133,12 +135,41 @@ def gap_caption(a: Side, b: Side) -> str:
     )
 
 
+def gap_table(sides: Sequence[Side]) -> str:
+    """The numbers of the gap chart, folded away: a row for each percentile, a column a side."""
+    rows = [
+        [name, *(DASH if value is None else duration(value) for value in values)]
+        for name in sides[0].gap_percentiles
+        for values in [[side.gap_percentiles[name] for side in sides]]
+    ]
+    return as_table(COMPARE["gaps"], ["", *(side.name for side in sides)], rows)
+
+
+def as_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The numbers of a chart, folded away beneath it; all texts are escaped."""
+    top = "".join(f'<th scope="col">{escape(title)}</th>' for title in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return (
+        f'<details class="ps-as-table"><summary>{COMPARE["as_table"]}</summary>'
+        f'<div class="ps-table" role="region" tabindex="0" aria-label="{escape(caption)}">'
+        f"<table><caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div></details>"
+    )
+
+
+def percent(share: float | None) -> str:
+    """`54 %` of a share, a dash for none."""
+    return DASH if share is None else f"{share * 100:.0f} %"
+
+
 def _rows(result: Result) -> Iterator[str]:
     table = {row.metric: row for row in result.difference_table()}
     order: list[str] = ["ttft", *PARTS, *(name for name in LATENCIES if name != "ttft")]
     for metric in order:
         yield _latency_row(result, table[metric])
-    for metric, unit in (("throughput", "tok/s"), ("goodput", "requests/s")):
+    for metric, unit in (("throughput", "tok/s"), ("goodput", "req/s")):
         if metric == "throughput" or result.limits.given:
             yield _rate_row(result, table[metric], unit)
     yield _plain_row("hits", [_hits(side) for side in result.sides], result)
@@ -182,15 +213,16 @@ def _rate_row(result: Result, row: DifferenceRow, unit: str) -> str:
     cell = row.cells["all"]
     if cell.a is None or cell.b is None:
         return _plain_row(row.metric, [DASH, DASH], result)
-    shown = _Shown(f"{cell.a:.1f}", f"{cell.b:.1f} {unit}", cell)
+    digits = 2 if row.metric == "goodput" else 1
+    shown = _Shown(f"{cell.a:.{digits}f}", f"{cell.b:.{digits}f} {unit}", cell)
     each = [[run.measures[row.metric] or 0.0 for run in side.runs] for side in result.sides]
     spread = ", ".join(
-        f"{side.name} {min(values):.1f} to {max(values):.1f}"
+        f"{side.name} {min(values):.{digits}f} to {max(values):.{digits}f}"
         for side, values in zip(result.sides, each, strict=True)
     )
     good = ""
     if row.metric == "goodput":
-        shares = ", ".join(f"{s.name} {_percent(s.good_share)}" for s in result.sides)
+        shares = ", ".join(f"{s.name} {percent(s.good_share)}" for s in result.sides)
         good = f"; within the limits: {shares}"
     rest = f'<td colspan="6" class="ps-spread">mean over runs; range {spread} {unit}{good}</td>'
     return f"<tr>{_name(row.metric, row.counts)}{_cells(shown)}{rest}</tr>"
@@ -233,9 +265,9 @@ def _entry(entry: ResultEntry) -> str:
     name = escape(entry.id)
     when = time.strftime("%d %b %H:%M", time.localtime(entry.created))
     tag = f'<span class="ps-tag">{COMPARE["simulated_tag"]}</span>' if entry.simulated else ""
-    title, verdict = escape(entry.title), escape(entry.verdict or COMPARE["no_verdict"])
+    title, summary = escape(entry.title), escape(entry.summary)
     return (
-        f"<li><span><b>{title}</b> {tag}<small>{when}</small><br>{verdict}</span>"
+        f"<li><span><b>{title}</b> {tag}<small>{when}</small><br>{summary}</span>"
         f'<button type="button" class="ps-button" data-open="{name}" aria-label="'
         f'{COMPARE["open"]}: {title}, {when}">{COMPARE["open"]}</button>'
         f'<button type="button" class="ps-button" data-delete="{name}" aria-label="'
@@ -271,12 +303,8 @@ def _seeds(seeds: Sequence[dict[str, int] | None]) -> str:
 
 
 def _hits(side: Side) -> str:
-    return _percent(side.prefix_hit_rate)
+    return percent(side.prefix_hit_rate)
 
 
 def _errors(side: Side) -> str:
     return f"{side.requests['failed'] + side.requests['refused']:,}"
-
-
-def _percent(share: float | None) -> str:
-    return DASH if share is None else f"{share * 100:.0f} %"

@@ -11,7 +11,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from engine.core.errors import InvalidRequest
-from engine.lab.results import Result, ResultNotFound, ResultStore
+from engine.lab.result_store import ResultNotFound, ResultStore
+from engine.lab.results import Result
+from engine.lab.tracing import perfetto_trace
 from ui.compare_report import RESULT_ROUTE
 from ui.compare_view import page_bytes
 
@@ -38,12 +40,16 @@ def result_routes(store: ResultStore) -> list[Route]:
             store, request, lambda result: _lines(result.send_lines(), result, "sends")
         )
 
+    async def trace(request: Request) -> Response:
+        return await _answer(store, request, _trace)
+
     base = f"/{RESULT_ROUTE}{{name}}"
     return [
         Route(f"{base}.json", view),
         Route(f"{base}/full.json", full),
         Route(f"{base}/runs.csv", runs),
         Route(f"{base}/sends.csv", sends),
+        Route(f"{base}/trace.json", trace),
     ]
 
 
@@ -70,6 +76,11 @@ def _page(result: Result, *, compress: bool) -> Response:
 def _full(result: Result) -> Response:
     headers = _NO_STORE | _attachment(result, "full.json")
     return Response(result.to_json(), headers=headers, media_type="application/json")
+
+
+def _trace(result: Result) -> Response:
+    headers = _NO_STORE | _attachment(result, "trace.json")
+    return Response(perfetto_trace(result), headers=headers, media_type="application/json")
 
 
 def _lines(lines: Iterator[str], result: Result, kind: str) -> Response:

@@ -13,7 +13,7 @@ from typing import Final
 
 import gradio as gr
 
-from ui import compare_panels, panels, words
+from ui import compare_panels, panels, recording_panels, words
 
 ASSETS: Final = Path(__file__).resolve().parent.parent / "assets"
 
@@ -31,7 +31,15 @@ TRACE_ROUTE: Final = "live/trace.json"
 TOKENS: Final = "tokens.css"
 """Goes into the head as it is: Gradio would rewrite its rules for ``body`` inside media queries."""
 
-STYLE_SHEETS: Final = ("page.css", "timeline.css", "chat.css", "settings.css", "compare.css")
+STYLE_SHEETS: Final = (
+    "page.css",
+    "timeline.css",
+    "chat.css",
+    "settings.css",
+    "compare.css",
+    "replay.css",
+    "learn.css",
+)
 
 _FONT = [
     "ui-sans-serif",
@@ -99,6 +107,7 @@ def build_page(
 
 def _chat_tab(build_chat: Callable[[], object]) -> None:
     panel("notice", panels.notice())
+    panel("replay", recording_panels.bar())
     panel("turn", compare_panels.banner())
     panel("headline", panels.headline())
     with gr.Row(elem_id="ps-columns", equal_height=False):

@@ -12,7 +12,7 @@ from itertools import count
 
 import plotly.graph_objects as go
 
-from ui import figures, words
+from ui import figures, recording_panels, words
 from ui.words_settings import SETTINGS
 
 _tooltip_numbers = count(1)
@@ -201,6 +201,7 @@ def timeline() -> str:
         f'<select class="ps-button" data-role="window" aria-label="Window">{options}</select>'
         '<button type="button" class="ps-button ps-pause" data-role="pause" aria-pressed="false">'
         '<i aria-hidden="true"></i><span data-role="pause-label">Pause</span></button>'
+        f"{recording_panels.menu()}"
     )
     lanes = '<div class="ps-lanes" role="group" aria-label="Requests"></div>'
     bands = _band("requests", lanes) + _band("steps") + _band("gaps") + _band("growth")
@@ -310,5 +311,7 @@ def drawer() -> str:
         '<p class="ps-cap" data-role="sum" hidden></p>'
         '<table class="ps-facts"><tbody data-role="facts"></tbody></table>'
         '<div class="ps-composition" data-role="composition" hidden></div>'
-        '<a class="ps-button" data-role="save" download>Save as JSON</a></div></div>'
+        '<p class="ps-files" data-role="files"><a class="ps-button" data-role="save" download>'
+        'Save as JSON</a><a class="ps-button" data-role="trace" download '
+        f'title="{words.TRACE_HINT}">Perfetto trace</a></p></div></div>'
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
 from functools import cache
 
 import brotli
@@ -16,19 +15,21 @@ import orjson
 from plotly.offline import get_plotlyjs
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from engine.contracts import ServiceStatus
-from engine.core.records import RequestRecord, StepRecord
 from engine.service import EngineService
-from engine.telemetry.export import csv_lines, json_pieces, request_detail
-from engine.telemetry.perfetto import trace_pieces
+from engine.telemetry.export import request_detail
 from ui import page
 from ui.admin_key import HEADER, WRONG_KEY_SECONDS, AdminKey
+from ui.export_routes import export_routes, find_request, unknown_request
 from ui.feed import Feed
+from ui.recording import make_recording
+from ui.recording_routes import recording_routes
+from ui.replay import ReplayFeed
 
 _RESTARTABLE = (ServiceStatus.FAILED, ServiceStatus.STOPPED, ServiceStatus.STUCK)
 
@@ -43,7 +44,7 @@ class _Scripts(StaticFiles):
 
 
 def routes(
-    service: EngineService, feed: Feed, admin_key: AdminKey | None = None
+    service: EngineService, feed: Feed | ReplayFeed, admin_key: AdminKey | None = None
 ) -> list[Route | Mount]:
     """Everything that the page's scripts and a load balancer ask for.
 
@@ -69,33 +70,10 @@ def routes(
         return _json(body, compressed=compress)
 
     async def request_record(request: Request) -> Response:
-        record = _find(service, str(request.path_params["name"]))
+        record = find_request(service, request)
         if record is None:
-            return _unknown(request)
+            return unknown_request(request)
         return _json(orjson.dumps(request_detail(record)))
-
-    async def request_trace(request: Request) -> Response:
-        record = _find(service, str(request.path_params["name"]))
-        if record is None:
-            return _unknown(request)
-        end = max(record.finished or 0.0, record.last_token_delivered or 0.0)
-        steps = [
-            step
-            for step in service.store.steps_since(0)
-            if step.end >= record.submitted and step.start <= end
-        ]
-        return _trace(service, [record], steps, f"phasescope-{record.id}.json")
-
-    async def trace(request: Request) -> Response:
-        records, steps = service.store.records(), service.store.steps_since(0)
-        return _trace(service, records, steps, "phasescope-trace.json")
-
-    async def export(request: Request) -> Response:
-        # A copy of the records: a slow reader holds up nobody.
-        records = service.store.records()
-        if request.url.path.endswith(".csv"):
-            return _download(csv_lines(records), "text/csv", "phasescope-requests.csv")
-        return _download(json_pieces(records), "application/json", "phasescope-requests.json")
 
     async def restart(request: Request) -> Response:
         given = request.headers.get(HEADER)
@@ -116,12 +94,10 @@ def routes(
         return _json(orjson.dumps(body), status=200 if healthy else 503)
 
     return [
+        *recording_routes(lambda: make_recording(service)),
         Route(f"/{page.FEED_ROUTE}", live_feed),
         Route(f"/{page.REQUEST_ROUTE}R{{name}}.json", request_record),
-        Route(f"/{page.REQUEST_ROUTE}R{{name}}.trace", request_trace),
-        Route(f"/{page.TRACE_ROUTE}", trace),
-        Route(f"/{page.EXPORT_ROUTE}.json", export),
-        Route(f"/{page.EXPORT_ROUTE}.csv", export),
+        *export_routes(service),
         Route(f"/{page.RESTART_ROUTE}", restart, methods=["POST"]),
         Route(f"/{page.PLOTLY_ROUTE}", _plotly_script),
         Route("/health", health),
@@ -155,37 +131,6 @@ def _accepts_brotli(request: Request) -> bool:
 def _json(body: bytes, *, status: int = 200, compressed: bool = False) -> Response:
     headers = {"Cache-Control": "no-store"} | ({"Content-Encoding": "br"} if compressed else {})
     return Response(body, status, headers, media_type="application/json")
-
-
-def _find(service: EngineService, number: str) -> RequestRecord | None:
-    """The request of a number that somebody may have typed."""
-    return service.store.find(int(number)) if number.isdecimal() and len(number) < 16 else None
-
-
-def _unknown(request: Request) -> Response:
-    return _error(404, f"R{request.path_params['name'][:16]} is not known, or no longer kept.")
-
-
-def _trace(
-    service: EngineService,
-    records: Sequence[RequestRecord],
-    steps: Sequence[StepRecord],
-    name: str,
-) -> Response:
-    info = service.info
-    about = {
-        "server": "PhaseScope",
-        "model": info.name if info else None,
-        "device": info.device if info else None,
-        "dtype": info.dtype if info else None,
-        "wall_clock_of_time_0": service.clock.wall_start,
-    }
-    return _download(trace_pieces(records, steps, about), "application/json", name)
-
-
-def _download(pieces: Iterator[str], media_type: str, name: str) -> Response:
-    headers = {"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(pieces, headers=headers, media_type=media_type)
 
 
 def _error(status: int, message: str) -> Response:

@@ -6,8 +6,9 @@ It keeps nothing between two calls and knows no component of the page.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from html import escape
 from typing import Any, Final, NamedTuple
 
 from engine import host
@@ -19,12 +20,29 @@ from ui.words_settings import SETTINGS
 
 
 class Number(NamedTuple):
-    """A whole-number field: its name in EngineConfig and in Settings, its label and one line."""
+    """A whole-number field: its name in EngineConfig and in Settings, its label and one line.
+
+    setting: the setting whose limits hold for it; low: its least value where that is another.
+    """
 
     name: str
     setting: str
     label: str
     hint: str
+    low: int = 1
+
+
+class Choice(NamedTuple):
+    """A field with a few values: its name in EngineConfig and in Settings, its label and a line."""
+
+    name: str
+    label: str
+    hint: str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What it can be set to."""
+        return tuple(_limits(self.name)["choices"])
 
 
 NUMBERS: Final = (
@@ -47,13 +65,37 @@ NUMBERS: Final = (
         "max_waiting: requests that may wait beside them. Changes between two steps.",
     ),
     Number(
+        "long_prompt_threshold",
+        "budget",
+        "Long-prompt threshold",
+        "long_prompt_threshold: most positions of one prompt in a step of chunked prefill; 0 for "
+        "the whole budget. Changes between two steps.",
+        low=0,
+    ),
+    Number(
         "num_blocks",
         "kv_blocks",
         "KV blocks",
         "num_blocks: size of the KV cache. Restarts the engine.",
     ),
 )
+CHOICES: Final = (
+    Choice(
+        "policy",
+        "Policy",
+        "How a step is filled: chunked prefill reads long prompts in pieces beside the decoding, "
+        "prefill-first stops it for them, static serves a batch to its end. Restarts the engine.",
+    ),
+    Choice(
+        "queue_order",
+        "Queue order",
+        "Who of those waiting comes first. Changes between two steps.",
+    ),
+)
 PREFIX_CACHING: Final = "prefix_caching"
+NAMES: Final = (*(field.name for field in (*NUMBERS, *CHOICES)), PREFIX_CACHING)
+"""Names in EngineConfig of all fields, in the order in which they are shown."""
+
 # As at the start: main memory is shared with the page and with whatever else runs.
 _MEMORY_SHARE = 0.5
 
@@ -67,6 +109,14 @@ class Answer:
     question: str = ""
 
 
+def shown_answer(answer: Answer) -> str:
+    """The answer as HTML, announced where it appears; empty for none."""
+    if not answer.text:
+        return ""
+    kind = "ask" if answer.question else "ok" if answer.ok else "err"
+    return f'<p role="status" data-kind="{kind}">{escape(answer.text)}</p>'
+
+
 class SettingsChange:
     """What Apply and its confirmation do to one service."""
 
@@ -77,8 +127,8 @@ class SettingsChange:
         """The engine's values in the order of the fields; None for each while none serves."""
         config = self._service.config
         if config is None:
-            return [None] * (len(NUMBERS) + 1)
-        return [*(getattr(config, n.name) for n in NUMBERS), config.prefix_caching]
+            return [None] * len(NAMES)
+        return [getattr(config, name) for name in NAMES]
 
     def apply(self, values: Sequence[Any], agreed: str | None) -> Answer:
         """Take over the fields' values; a restart only if exactly this change was agreed to.
@@ -106,11 +156,11 @@ class SettingsChange:
         return Answer(SETTINGS["restarted" if restarts else "applied"])
 
     def _wanted(self, config: EngineConfig, values: Sequence[Any]) -> EngineConfig:
-        *numbers, prefix_caching = values
-        changes: dict[str, Any] = {PREFIX_CACHING: bool(prefix_caching)}
-        for number, value in zip(NUMBERS, numbers, strict=True):
-            changes[number.name] = _whole_number(number, value)
-        wanted = replace(config, **changes)
+        given = dict(zip(NAMES, values, strict=True))
+        numbers = {number.name: _whole_number(number, given[number.name]) for number in NUMBERS}
+        # EngineConfig itself refuses a policy or an order that it does not know.
+        given[PREFIX_CACHING] = bool(given[PREFIX_CACHING])
+        wanted = replace(config, **(given | numbers))
         if wanted.num_blocks != config.num_blocks:
             self._check_blocks(config, wanted)
         return wanted
@@ -152,8 +202,11 @@ class SettingsChange:
 
 
 def _changed(config: EngineConfig, wanted: EngineConfig) -> list[str]:
-    names = (*(number.name for number in NUMBERS), PREFIX_CACHING)
-    return [name for name in names if getattr(config, name) != getattr(wanted, name)]
+    return [name for name in NAMES if getattr(config, name) != getattr(wanted, name)]
+
+
+def _limits(setting: str) -> Mapping[str, Any]:
+    return next(item.metadata for item in fields(Settings) if item.name == setting)
 
 
 def _whole_number(number: Number, value: object) -> int:
@@ -163,8 +216,7 @@ def _whole_number(number: Number, value: object) -> int:
         raise InvalidRequest(
             SETTINGS["whole"].format(label=number.label, value=shown), field=number.name
         )
-    limits = next(item.metadata for item in fields(Settings) if item.name == number.setting)
-    low, high = max(1, limits["low"]), limits.get("high")
+    low, high = number.low, _limits(number.setting).get("high")
     if value < low or (high is not None and value > high):
         sentence = SETTINGS["range" if high else "at_least"].format(
             label=number.label,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -16,17 +15,28 @@ import gradio as gr
 from engine.service import EngineService
 from ui.admin_key import WRONG_KEY_SECONDS, AdminKey
 from ui.panels import display_settings, settings_head
-from ui.settings_change import NUMBERS, Answer, SettingsChange
+from ui.sampling_defaults import SamplingDefaults
+from ui.settings_change import CHOICES, NUMBERS, Answer, SettingsChange, shown_answer
+from ui.settings_sampling import build_sampling_defaults
 from ui.words_settings import SETTINGS
 
 
-def build_settings(service: EngineService, key: AdminKey | None = None) -> None:
-    """Add the panel, closed, inside the current `gr.Blocks`; the header's button opens it."""
+def build_settings(
+    service: EngineService,
+    key: AdminKey | None = None,
+    defaults: SamplingDefaults | None = None,
+) -> None:
+    """Add the panel, closed, inside the current `gr.Blocks`; the header's button opens it.
+
+    defaults: the ones that the chat starts with, where the page has one.
+    """
     key = key or AdminKey()
     change = SettingsChange(service)
     with gr.Sidebar(position="right", open=False, width=340, elem_id="ps-settings") as sidebar:
         gr.HTML(settings_head(), apply_default_css=False, elem_classes="ps-panel")
         inputs, buttons = _build_engine_form(key), _build_buttons()
+        if defaults is not None:
+            build_sampling_defaults(defaults, service, sidebar, inputs.key, key)
         gr.HTML(
             html_template=display_settings(),
             js_on_load=_MOUNT,
@@ -80,6 +90,16 @@ def _build_engine_form(key: AdminKey) -> _Inputs:
         )
         for number in NUMBERS
     ]
+    values += [
+        gr.Dropdown(
+            list(choice.values),
+            label=choice.label,
+            info=choice.hint,
+            filterable=False,
+            elem_id=f"ps-setting-{choice.name.replace('_', '-')}",
+        )
+        for choice in CHOICES
+    ]
     values.append(
         gr.Checkbox(
             label="Prefix caching",
@@ -91,8 +111,13 @@ def _build_engine_form(key: AdminKey) -> _Inputs:
 
 
 def _build_buttons() -> _Buttons:
-    answer = gr.HTML("", apply_default_css=False, elem_id="ps-settings-answer")
-    with gr.Row(elem_id="ps-settings-buttons"):
+    answer = gr.HTML(
+        "",
+        apply_default_css=False,
+        elem_id="ps-settings-answer",
+        elem_classes="ps-settings-answer",
+    )
+    with gr.Row(elem_id="ps-settings-buttons", elem_classes="ps-settings-buttons"):
         apply = gr.Button(SETTINGS["apply"], size="sm", elem_id="ps-settings-apply", min_width=0)
         confirm = gr.Button(
             SETTINGS["confirm"],
@@ -125,7 +150,7 @@ def _connect(
             answer = await asyncio.to_thread(change.apply, values, question or None)
         # The fields keep what was typed unless it holds now.
         shown = values if not answer.ok or answer.question else change.current()
-        return [*_shown(answer), *shown]
+        return [*_answered(answer), *shown]
 
     async def ask(given: str, *values: Any) -> list[Any]:
         return await act(given, "", values)
@@ -134,7 +159,7 @@ def _connect(
         return await act(given, question, values)
 
     def reload() -> list[Any]:
-        return [*_shown(Answer("")), *change.current()]
+        return [*_answered(Answer("")), *change.current()]
 
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     buttons.apply.click(ask, [inputs.key, *inputs.values], outputs, **quiet)
@@ -144,12 +169,10 @@ def _connect(
     sidebar.expand(reload, None, outputs, queue=False, **quiet)
 
 
-def _shown(answer: Answer) -> list[Any]:
-    kind = "ask" if answer.question else "ok" if answer.ok else "err"
-    text = f'<p role="status" data-kind="{kind}">{escape(answer.text)}</p>' if answer.text else ""
+def _answered(answer: Answer) -> list[Any]:
     asks = bool(answer.question)
     return [
-        text,
+        shown_answer(answer),
         gr.Button(visible=not asks),
         gr.Button(visible=asks),
         gr.Button(visible=asks),

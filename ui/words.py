@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ui.words_replay import REPLAY
+
 TITLE: Final = "PhaseScope"
 CHAT_TITLE: Final = "Chat"
 DASH: Final = "\N{EN DASH}"
@@ -98,6 +100,8 @@ WINDOW_CHOICES: Final[tuple[tuple[str, str], ...]] = (
     ("all", "All"),
 )
 
+TRACE_HINT: Final = "Times of this request as a file to open in ui.perfetto.dev"
+
 KEYS_HINT: Final = (
     "Timeline keys: up and down move between requests, left and right move the crosshair by a "
     "step, "
@@ -107,6 +111,7 @@ KEYS_HINT: Final = (
 )
 
 BROWSER: Final[dict[str, Any]] = {
+    "replay": REPLAY,
     "you": "you",
     "yours": "yours",
     "no_requests": "No requests yet. Send a message, or add 5 users.",
@@ -170,6 +175,7 @@ BROWSER: Final[dict[str, Any]] = {
         "recovering": "Recovering",
         "reconnecting": "Reconnecting…",
         "offline": "Offline",
+        "replay": "Replay",
     },
     "notices": {
         "loading": "Loading the model. Charts start with the first request.",

@@ -10,8 +10,7 @@ SETTINGS: Final[dict[str, str]] = {
     "close": "Close settings",
     "engine": "Engine",
     "for_everybody": (
-        "These are the engine's limits, for everybody who uses this server. Your sampling settings "
-        "are below the chat."
+        "These are the engine's limits, for everybody who uses this server."
     ),
     "apply": "Apply",
     "confirm": "Restart and apply",
@@ -39,6 +38,13 @@ SETTINGS: Final[dict[str, str]] = {
     "too_many_blocks": "KV blocks must be at most {most}: {why}. Got {value}.",
     "blocks_by_context": "that is {slots} slots at the full context of {context} tokens",
     "blocks_by_memory": "that is what half of this machine's free memory holds",
+    "sampling": "Sampling of new chats",
+    "sampling_hint": (
+        "What the fields below a chat start with, for everybody who opens this page from now on. "
+        "What a visitor changes there comes first."
+    ),
+    "sampling_apply": "Apply to new chats",
+    "sampling_applied": "Applied: chats opened from now on start with these values.",
     "display": "Display, in this browser only",
     "dark": "Dark colours",
     "talk": "Talk mode: everything larger, for a projector",

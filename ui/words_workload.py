@@ -11,6 +11,7 @@ WORKLOAD: Final[dict[str, str]] = {
     "stop": "Stop",
     "shape": "Shape",
     "trace": "From a trace file",
+    "trace_card": "A production trace or a data set, at its own times or as you choose.",
     "requests": "Requests",
     "seed": "Seed",
     "streamed": "Streamed",
@@ -26,6 +27,8 @@ WORKLOAD: Final[dict[str, str]] = {
     "spread": "Spread or sigma",
     "low": "Shortest",
     "high": "Longest",
+    "seen": "Lengths seen, in tokens",
+    "seen_hint": "As many as you like, separated by commas or spaces; each as often as it stands.",
     "arrivals": "Arrivals",
     "rate": "Requests a second",
     "burstiness": "Burstiness",
@@ -47,16 +50,39 @@ WORKLOAD: Final[dict[str, str]] = {
     "live": "Requests now",
     "live_cap": "Everybody's, live; a simulated run is drawn when it has ended.",
     "result": "Result",
+    "runs": "Earlier runs",
+    "gaps": "Gap between tokens, from typical to worst",
+    "gaps_cap": "All gaps of the run: {samples}.",
+    "first_tokens": "Time to first token",
+    "first_tokens_cap": "One dot per request, at the moment it was submitted.",
+    "ttft_limit_line": "limit {time}",
+    "goodput": "Finished requests",
+    "goodput_limited": "Filled: within {limits}. Hollow: finished, but later than that.",
+    "goodput_free": "No limits are given, so every finished request is as good as another.",
+    "no_gaps": "No answer was streamed, so no gap between tokens was seen.",
     "shared": "{share} of the prompt tokens begin as an earlier prompt does",
 }
 
-LENGTH_KINDS: Final = ("own", "fixed", "uniform", "normal", "log-normal")
-ARRIVAL_KINDS: Final = (
-    "own",
-    "Poisson",
-    "gamma",
-    "constant",
-    "burst",
-    "closed loop",
-    "all at once",
-)
+LENGTH_USES: Final[dict[str, dict[str, str]]] = {
+    "own": {},
+    "fixed": {"typical": "Length"},
+    "uniform": {"low": "Shortest", "high": "Longest"},
+    "normal": {"typical": "Mean", "spread": "Spread", "low": "Shortest", "high": "Longest"},
+    "log-normal": {"typical": "Median", "spread": "Sigma", "low": "Shortest", "high": "Longest"},
+    "empirical": {"seen": "Lengths seen, in tokens"},
+}
+"""The fields that each kind of length distribution has a use for, by what they are to it."""
+
+ARRIVAL_USES: Final[dict[str, dict[str, str]]] = {
+    "own": {},
+    "Poisson": {"rate": "Requests a second"},
+    "gamma": {"rate": "Requests a second", "burstiness": "Burstiness"},
+    "constant": {"rate": "Requests a second"},
+    "burst": {"rate": "Requests a second", "burst": "Requests a burst"},
+    "closed loop": {"users": "Users", "think": "Think time, s"},
+    "all at once": {},
+}
+"""Likewise for the ways to arrive."""
+
+LENGTH_KINDS: Final = tuple(LENGTH_USES)
+ARRIVAL_KINDS: Final = tuple(ARRIVAL_USES)

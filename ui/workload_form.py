@@ -18,18 +18,14 @@ from engine.lab.importing_replay import Replay, to_workload
 from engine.lab.measures import Limits
 from engine.lab.workload import MAX_REQUESTS, Workload, WorkloadSpec, build
 from engine.lab.workload_arrivals import Arrivals, Burst, ClosedLoop, Constant, Gamma, Poisson
-from engine.lab.workload_lengths import Fixed, Lengths, LogNormal, Normal, Uniform
+from engine.lab.workload_lengths import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
 from engine.lab.workload_shapes import SHAPES
-from engine.lab.workload_text import TextCoder
-from engine.service import EngineService
-from ui.compare_form import limit_seconds, whole
 from ui.compare_places import Place
-from ui.words_compare import COMPARE
 from ui.words_workload import ARRIVAL_KINDS, LENGTH_KINDS, WORKLOAD
+from ui.workload_numbers import listed_lengths, number, seed_number, whole
 
 TRACE: Final = "trace"
 MAX_UPLOAD_MEGABYTES: Final = 20
-_MAX_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +37,7 @@ class LengthFields:
     spread: Any = 30
     low: Any = 16
     high: Any = 400
+    seen: Any = ""
 
     def lengths(self, own: Lengths) -> Lengths:
         """The distribution, or `own` where none was chosen; raises InvalidRequest."""
@@ -48,6 +45,8 @@ class LengthFields:
             return Fixed(self._whole("typical"))
         if self.kind == LENGTH_KINDS[0]:
             return own
+        if self.kind == "empirical":
+            return Empirical(listed_lengths(WORKLOAD["seen"], self.seen))
         low, high = self._whole("low"), self._whole("high")
         if self.kind == "uniform":
             return Uniform(low, high)
@@ -109,7 +108,7 @@ class ArrivalFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Everything the form asks for. limits are milliseconds, price of an hour; 0 for none."""
+    """Traffic as the form describes it: a shape as it was edited, or a trace file."""
 
     shape: str
     requests: Any = 24
@@ -120,9 +119,6 @@ class Traffic:
     arrivals: ArrivalFields = ArrivalFields()
     file: str | None = None
     speed: Any = 1
-    ttft_limit: Any = 0
-    tpot_limit: Any = 0
-    price: Any = 0
 
 
 def spec_of(traffic: Traffic) -> WorkloadSpec:
@@ -144,7 +140,7 @@ def spec_of(traffic: Traffic) -> WorkloadSpec:
         num_requests=whole(WORKLOAD["requests"], traffic.requests, 1, MAX_REQUESTS),
         arrivals=traffic.arrivals.arrivals() or shape.spec.arrivals,
         streamed=bool(traffic.streamed),
-    ).with_seed(whole(WORKLOAD["seed"], traffic.seed, 0, _MAX_SEED))
+    ).with_seed(seed_number(traffic.seed))
 
 
 def load_trace(path: str | None) -> Trace:
@@ -157,44 +153,51 @@ def load_trace(path: str | None) -> Trace:
     return read_trace(Path(path))
 
 
-def workload_experiment(place: Place, traffic: Traffic, service: EngineService) -> Experiment:
-    """One run of the traffic under the place's own settings; raises InvalidRequest."""
-    price = number(WORKLOAD["price"], traffic.price)
-    context = place.config.max_model_len
+def traffic_of_pairs(place: Place, traffic: Traffic) -> Callable[[int], Workload]:
+    """The workload of each pair of runs by its number; raises InvalidRequest for what is wrong.
+
+    Each pair has the next seed: other lengths, texts and arrivals of the same shape, or other texts
+    of the lengths and times in a trace.
+    """
     if traffic.shape == TRACE:
-        workload = _replayed(place, traffic, service)
-    else:
-        workload = build(spec_of(traffic), place.source).clipped(context)
+        trace, replay = load_trace(traffic.file), _replay(place, traffic)
+        return lambda pair: to_workload(
+            trace, place.source, replace(replay, seed=replay.seed + pair), place.coder
+        )
+    spec, context = spec_of(traffic), place.config.max_model_len
+    return lambda pair: build(spec.with_seed(spec.seeds.text + pair), place.source).clipped(context)
+
+
+def traffic_title(traffic: Traffic) -> str:
+    """What the traffic is called: its shape, or its file."""
+    if traffic.shape in SHAPES:
+        return SHAPES[traffic.shape].title
+    return Path(traffic.file or "").name[:100]
+
+
+def workload_experiment(
+    place: Place, traffic: Traffic, limits: Limits | None = None, price: Any = 0
+) -> Experiment:
+    """One run of the traffic under the place's own settings; raises InvalidRequest.
+
+    price: of an hour, in any currency; 0 for none.
+    """
+    workload = traffic_of_pairs(place, traffic)(0)
     return Experiment(
-        title=SHAPES[traffic.shape].title if traffic.shape in SHAPES else workload.name,
+        title=traffic_title(traffic),
         configs=(place.config,),
         workload=lambda pair: workload,
-        limits=Limits(
-            ttft_seconds=limit_seconds(COMPARE["ttft_limit"], traffic.ttft_limit),
-            tpot_seconds=limit_seconds(COMPARE["tpot_limit"], traffic.tpot_limit),
-        ),
-        price_per_hour=price or None,
+        limits=limits or Limits(),
+        price_per_hour=number(WORKLOAD["price"], price) or None,
     )
 
 
-def number(label: str, value: Any) -> float:
-    """A finite number from 0 on; raises InvalidRequest naming the field."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequest(f"{label} must be a number; got {str(value or 'nothing')[:40]}.")
-    if not 0 <= value < 1e9:
-        raise InvalidRequest(f"{label} must be from 0 to 1,000,000,000; got {value:g}.")
-    return float(value)
-
-
-def _replayed(place: Place, traffic: Traffic, service: EngineService) -> Workload:
-    trace = load_trace(traffic.file)
-    replay = Replay(
+def _replay(place: Place, traffic: Traffic) -> Replay:
+    return Replay(
         limit=whole(WORKLOAD["requests"], traffic.requests, 1, MAX_REQUESTS),
         speed=number(WORKLOAD["speed"], traffic.speed),
         arrivals=traffic.arrivals.arrivals() or Poisson(1.0),
         max_model_len=place.config.max_model_len,
         streamed=bool(traffic.streamed),
-        seed=whole(WORKLOAD["seed"], traffic.seed, 0, _MAX_SEED),
+        seed=seed_number(traffic.seed),
     )
-    coder = service.tokenizer if service.config is not None else None
-    return to_workload(trace, place.source, replay, coder if isinstance(coder, TextCoder) else None)

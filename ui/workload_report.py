@@ -1,31 +1,24 @@
-"""A run of one workload in words and numbers, and a shape's lengths as small histograms.
+"""A run of one workload in words and numbers.
 
 Pure functions; every text of a file or a result is escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from engine.core.errors import InvalidRequest
-from engine.lab.importing import Trace
 from engine.lab.measures import LATENCIES, PARTS
 from engine.lab.results import Result
-from engine.lab.workload import WorkloadSpec
-from engine.lab.workload_lengths import Lengths, histogram
-from engine.lab.workload_shapes import SHAPES
-from engine.telemetry.metrics import shown_percentiles
+from engine.telemetry.metrics import request_metrics, shown_percentiles
+from ui.compare_report import as_table, percent
 from ui.formats import duration, rate
 from ui.words import DASH
 from ui.words_compare import METRICS
 from ui.words_workload import WORKLOAD
-from ui.workload_form import TRACE, Traffic, spec_of
+from ui.workload_figures import NUM_BINS, binned
 
 HEADERS: Final = ["metric", "samples", "p50", "p95", "p99", "max"]
-_LISTED_LINES = 20
-_BAR_WIDTH, _HEIGHT = 6, 24
 
 Row = list[str]
 
@@ -44,10 +37,10 @@ def result_rows(result: Result) -> list[Row]:
         _single("Throughput", runs, DASH if side.throughput is None else rate(side.throughput))
     )
     if side.goodput is not None and side.good_share is not None:
-        good = f"{side.goodput:.2f} requests/s, {side.good_share:.0%} within the limits"
-        rows.append(_single("Goodput", runs, good))
-    hits = DASH if side.prefix_hit_rate is None else f"{side.prefix_hit_rate:.0%}"
-    rows.append(_single("Prefix hits", runs, hits))
+        sent = f"{len(side.runs[0].sends):,}"
+        rows.append(_single("Goodput", runs, f"{side.goodput:.2f} req/s"))
+        rows.append(_single("Within the limits", sent, percent(side.good_share)))
+    rows.append(_single("Prefix hits", runs, percent(side.prefix_hit_rate)))
     failed = side.requests["failed"] + side.requests["refused"]
     rows.append(_single("Failed or refused", f"{sum(side.requests.values()):,}", f"{failed:,}"))
     lateness = side.runs[0].lateness
@@ -64,10 +57,11 @@ def run_report(result: Result) -> str:
     config = result.sides[0].config
     settings = (
         f"{config['policy']}, token budget {config['max_batched_tokens']:,}, "
-        f"{config['max_running']} slots, {config['num_blocks']:,} KV blocks, prefix caching "
+        f"{config['max_running']} slots, {config['queue_order']} queue, "
+        f"{config['num_blocks']:,} KV blocks, prefix caching "
         f"{'on' if config['prefix_caching'] else 'off'}"
     )
-    share = WORKLOAD["shared"].format(share=f"{result.workload['shared_share']:.0%}")
+    share = WORKLOAD["shared"].format(share=percent(result.workload["shared_share"]))
     streamed = "streamed" if result.workload["streamed"] else "not streamed"
     notes = [settings, share, streamed, *result.notes, *result.workload["notes"]]
     spans = "".join(f"<span>{escape(note)}</span>" for note in notes)
@@ -77,66 +71,55 @@ def run_report(result: Result) -> str:
     )
 
 
-def traffic_card(traffic: Traffic) -> str:
-    """What a shape is as it was edited: lengths with their histograms, shared share, arrivals."""
-    if traffic.shape == TRACE:
-        return ""
-    try:
-        spec = spec_of(traffic)
-    except InvalidRequest as error:
-        return f'<p class="ps-status" role="status" data-kind="err">{escape(str(error))}</p>'
-    explanation = SHAPES[traffic.shape].explanation
-    turns = f", {spec.turns} turns a conversation" if spec.turns > 1 else ""
+def chart_captions(result: Result) -> tuple[str, str, str]:
+    """Title and sentence of the charts: gaps, first tokens, finished requests."""
+    side, limits = result.sides[0], result.limits
+    gaps = side.latency["itl"].count
+    of_gaps = WORKLOAD["gaps_cap"].format(samples=f"{gaps:,}") if gaps else WORKLOAD["no_gaps"]
+    given = [
+        f"{name} {duration(value)}"
+        for name, value in (("TTFT", limits.ttft_seconds), ("TPOT", limits.tpot_seconds))
+        if value is not None
+    ]
+    of_goodput = WORKLOAD["goodput_free"]
+    if given:
+        of_goodput = WORKLOAD["goodput_limited"].format(limits=" and ".join(given))
     return (
-        f'<div class="ps-traffic"><p>{escape(explanation)}</p>{_parts(spec)}'
-        f'<p class="ps-cap">{spec.num_requests:,} requests, {escape(spec.arrivals.describe())}'
-        f"{turns}, {'streamed' if spec.streamed else 'not streamed'}</p></div>"
+        _caption(WORKLOAD["gaps"], of_gaps),
+        _caption(WORKLOAD["first_tokens"], WORKLOAD["first_tokens_cap"]),
+        _caption(WORKLOAD["goodput"], of_goodput),
     )
 
 
-def trace_card(trace: Trace) -> str:
-    """What was loaded of a file, and which lines were not, with the reason."""
-    shown = trace.rejected[:_LISTED_LINES]
-    lines = [WORKLOAD["line"].format(line=f"{item.line:,}", reason=item.reason) for item in shown]
-    if trace.num_rejected > len(shown):
-        lines.append(WORKLOAD["more_lines"].format(n=f"{trace.num_rejected - len(shown):,}"))
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    notes = "".join(f"<span>{escape(note)}</span>" for note in trace.notes)
+def chart_tables(result: Result) -> tuple[str, str, str]:
+    """The numbers of the charts, each folded away beneath its chart."""
+    side = result.sides[0]
+    records = side.timeline.requests
+    values = [(record, request_metrics(record)) for record in records]
+    first = [
+        [
+            f"R{number}",
+            f"{record.submitted:.2f} s",
+            _cell(each.ttft if record.streamed else each.engine_ttft),
+        ]
+        for number, (record, each) in enumerate(values, start=1)
+    ]
+    good, late = binned(records, result.limits, side.seconds)
+    width = side.seconds / NUM_BINS
+    slices = [
+        [f"{i * width:.2f} to {(i + 1) * width:.2f} s", str(a), str(b)]
+        for i, (a, b) in enumerate(zip(good, late, strict=True))
+    ]
+    gaps = [[name, _cell(value)] for name, value in side.gap_percentiles.items()]
     return (
-        f'<div class="ps-traffic"><p role="status">{escape(trace.summary())}</p>'
-        f'<p class="ps-cap">{notes}</p><ul class="ps-rejected">{items}</ul></div>'
+        as_table(WORKLOAD["gaps"], ["", "gap"], gaps),
+        as_table(WORKLOAD["first_tokens"], ["request", "submitted", "TTFT"], first),
+        as_table(WORKLOAD["goodput"], ["since start", "within", "later"], slices),
     )
 
 
-def _parts(spec: WorkloadSpec) -> str:
-    total = sum(part.weight for part in spec.parts)
-    rows = []
-    for part in spec.parts:
-        share = f"{part.weight / total:.0%} of the requests: " if len(spec.parts) > 1 else ""
-        rows.append(
-            f"<li>{share}{_lengths('prompt', part.prompt)}{_lengths('output', part.output)}"
-            f"<span>{part.shared_share:.0%} of the typical prompt shared</span></li>"
-        )
-    return f"<ul>{''.join(rows)}</ul>"
-
-
-def _lengths(part: str, lengths: Lengths) -> str:
-    name, described = WORKLOAD[part], lengths.describe()
-    return f"<span>{name} {escape(described)} {_drawn(name, histogram(lengths))}</span>"
-
-
-def _drawn(name: str, bins: Sequence[tuple[int, int, float]]) -> str:
-    most = max(share for _, _, share in bins)
-    bars = "".join(
-        f'<rect x="{index * _BAR_WIDTH}" y="{_HEIGHT * (1 - share / most):.1f}" '
-        f'width="{_BAR_WIDTH - 1}" height="{_HEIGHT * share / most:.1f}"/>'
-        for index, (_, _, share) in enumerate(bins)
-    )
-    label = f"{name} lengths from {bins[0][0]:,} to {bins[-1][1]:,} tokens"
-    return (
-        f'<svg role="img" aria-label="{label}" width="{len(bins) * _BAR_WIDTH}" '
-        f'height="{_HEIGHT}">{bars}</svg>'
-    )
+def _caption(title: str, sentence: str) -> str:
+    return f'<h2>{title}</h2><p class="ps-cap">{escape(sentence)}</p>'
 
 
 def _single(name: str, samples: str, value: str) -> Row:

@@ -11,17 +11,22 @@ import { pageWords } from "./words.js";
 
 export const VERSION = 1;
 const KEPT_TIMINGS = 120;
+const NOBODY = Object.freeze({ has: () => false, newest: () => null });
 
 class App {
   constructor() {
-    this.trace = new Trace();
+    this.live = new Trace();
+    this.trace = this.live; // what the charts draw: the live engine, or a recording
+    this.firstLook = false; // a recording in the charts alone, while the model loads
     this.view = new View(this.trace);
     this.kvColours = new KvColours();
-    this.own = new OwnRequests(() => this.invalidate("own"));
+    const own = new OwnRequests(() => this.invalidate("own"));
+    this.liveOwn = own;
+    this.own = own;
     this.emphasis = null; // number of the request under the pointer or the focus
-    this.feed = new Feed(this.trace, {
+    this.feed = new Feed(this.live, {
       onData: () => {
-        this.own.enter(this.trace.epoch);
+        own.enter(this.live.epoch);
         this.invalidate("data");
       },
       onStatus: () => this.invalidate("status"),
@@ -41,6 +46,30 @@ class App {
     watchTheme(() => this.invalidate("theme"));
     setInterval(() => this.invalidate("clock"), 1000);
     this.feed.start();
+  }
+
+  /** The trace that header, headline and composer speak of: never a recording that only stands in. */
+  get told() {
+    return this.firstLook ? this.live : this.trace;
+  }
+
+  /** Trace, view and own requests of the live engine, for panels that never show a recording. */
+  get livePart() {
+    if (this.trace === this.live) return this;
+    const { live, liveOwn, kvColours, words } = this;
+    return { trace: live, view: new View(live), own: liveOwn, kvColours, words, emphasis: null };
+  }
+
+  /** Draw a recording instead of the live engine; null goes back to it. */
+  replay(trace, firstLook) {
+    this.firstLook = firstLook;
+    this.trace = trace ?? this.live;
+    this.own = trace ? NOBODY : this.liveOwn; // the recording's R7 is nobody's here
+    this.emphasis = null;
+    this.view.trace = this.trace;
+    this.view.cursor = null;
+    this.view.resume();
+    for (const reason of ["data", "view", "own", "status"]) this.invalidate(reason);
   }
 
   /** panel: {element, draw(reasons)}; it leaves by itself once its element is gone. */

@@ -10,21 +10,20 @@ import { fill } from "./words.js";
 
 const LOG = "ps-log";
 const NEAR_END = 100;
-const UNATTENDED = new Set(["loading", "measuring"]);
+const UNATTENDED = new Set(["loading", "measuring", "replay"]);
 
 const find = (id, inner = "") => document.querySelector(`#${id} ${inner}`);
 
 /** Write the composer's token estimate and the output limit into `element`, as they change. */
-export function count(element, words) {
-  const tokens = element.querySelector("[data-role=tokens]");
-  const limit = element.querySelector("[data-role=limit]");
+export function count(element, words, props) {
   const write = () => {
+    const [tokens, limit] = element.querySelectorAll("[data-role]");
     const n = estimateTokens(find("ps-message", "textarea")?.value ?? "");
     const sentence = n === 0 ? words.no_tokens : n === 1 ? words.token : words.tokens;
     setText(tokens, fill(sentence, { n: withSeparators(n) }));
     // The settings are not in the document before they are opened.
     const field = find("ps-max-tokens", "input");
-    const most = Number(field?.value || limit.dataset.default);
+    const most = Number(field?.value || props.max_tokens);
     if (most > 0) setText(limit, fill(words.limit, { n: withSeparators(most) }));
   };
   document.addEventListener("input", write);
@@ -69,7 +68,7 @@ async function appearing(id) {
 }
 
 function showState(hint, words) {
-  const { state, sum } = app.trace;
+  const { state, sum } = app.told;
   if (!state) return;
   const sentence = hintOf(state, sum, words);
   hint.hidden = !sentence;
@@ -89,6 +88,7 @@ function hintOf(state, sum, words) {
     return fill(words.loading, { text: (state.text || words.loading_model).replace(/\.+$/, "") });
   }
   if (state.name === "measuring") return words.measuring;
+  if (state.name === "replay") return app.words.replay[app.live.recording ? "no_engine" : "composer"];
   if (state.name === "queue_full") return words.queue_full;
   if (state.name === "busy" && sum) {
     return fill(sum.run === 1 ? words.busy_one : words.busy, { running: withSeparators(sum.run) });

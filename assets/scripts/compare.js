@@ -3,6 +3,7 @@
 
 import { compareLabel } from "./compare_label.js";
 import { CompareSide } from "./compare_side.js";
+import { requestTable, writeTable } from "./compare_table.js";
 import { PairView } from "./compare_view.js";
 import { compareWords } from "./compare_words.js";
 import { setText } from "./header.js";
@@ -49,6 +50,7 @@ export class Compare {
       this.stacked = !this.stacked;
       localStorage.setItem(STACKED_KEY, String(this.stacked));
     }));
+    this.find("table").addEventListener("toggle", () => this.#writeTable());
     matchMedia(WIDE).addEventListener("change", redraw);
     new ResizeObserver(redraw).observe(this.pair);
     for (const side of this.sides) {
@@ -110,6 +112,14 @@ export class Compare {
     this.view = new PairView(this.active.map((side) => side.trace));
     this.message = data.caption;
     this.loaded = true;
+    this.#writeTable();
+  }
+
+  // Filled while it is open: nobody else needs its hundreds of cells.
+  #writeTable() {
+    const table = this.find("table");
+    if (!table.open || !this.loaded) return;
+    writeTable(table.querySelector(".ps-table"), requestTable(this.active, this.words));
   }
 
   get active() {
@@ -120,6 +130,7 @@ export class Compare {
     const needed = ["compare", "theme", "size"].some((reason) => reasons.has(reason));
     if (!needed || this.card.hidden) return;
     this.pair.hidden = !this.loaded;
+    this.find("table").hidden = !this.loaded;
     if (!this.loaded) {
       setText(this.label, this.message);
       return;

@@ -16,7 +16,7 @@ export class TurnBanner {
 
   draw(reasons) {
     if (!["data", "clock", "size"].some((reason) => reasons.has(reason))) return;
-    const turn = this.app.trace.state?.turn;
+    const turn = this.app.live.state?.turn;
     this.bar.hidden = !turn;
     if (!turn) return;
     const [label, end, waiting] = turn;

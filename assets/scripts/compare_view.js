@@ -2,6 +2,7 @@
 // state over two traces; it offers what timeline_input.js asks of a view.
 
 import { TICKS_PER_SECOND } from "./formats.js";
+import { scaled } from "./zoom.js";
 
 const SHORTEST = TICKS_PER_SECOND / 50;
 const MARGIN = 1.015;
@@ -21,10 +22,7 @@ export class PairView {
 
   /** Scale the axis by `factor` (below 1 is closer) about time `t`. */
   zoom(factor, t) {
-    const [t0, t1] = this.domain();
-    const span = Math.max(SHORTEST, (t1 - t0) * factor);
-    const start = t - ((t - t0) / (t1 - t0)) * span;
-    this.show(start, start + span);
+    this.show(...scaled(this.domain(), factor, t, SHORTEST));
   }
 
   pan(ticks) {

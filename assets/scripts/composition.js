@@ -3,7 +3,8 @@
 
 import { count } from "./formats.js";
 
-export const requestUrl = (n) => new URL(`live/request/R${n}.json`, document.baseURI);
+/** Where one request can be had: as "json", or as a "trace" for Perfetto. */
+export const requestUrl = (n, ending = "json") => new URL(`live/request/R${n}.${ending}`, document.baseURI);
 
 export class Composition {
   /** element: shown while the request in it has said what its prompt is made of. */
@@ -16,6 +17,7 @@ export class Composition {
   async show(n) {
     this.n = n;
     this.element.hidden = true;
+    if (n === null) return; // nobody can be asked
     const parts = await partsOf(n);
     if (this.n === n && parts.length) this.#write(parts);
   }

@@ -30,7 +30,7 @@ export class Drawer {
     this.n = n;
     this.panel.hidden = false;
     this.#write();
-    this.composition.show(n);
+    this.composition.show(this.app.trace.recording ? null : n);
     this.element.querySelector("[data-role=close]").focus({ preventScroll: true });
   }
 
@@ -53,7 +53,9 @@ export class Drawer {
     const find = (role) => this.element.querySelector(`[data-role=${role}]`);
     find("title").textContent = own.has(this.n) ? `R${this.n} (${words.you})` : `R${this.n}`;
     find("state").textContent = request ? stateWord(words, request.st) : words.not_held;
+    find("files").hidden = Boolean(trace.recording); // the server knows nothing of what was recorded
     find("save").href = requestUrl(this.n);
+    find("trace").href = requestUrl(this.n, "trace");
     find("moments").replaceChildren(...(request ? moments(request, words).map(toRow) : []));
     find("facts").replaceChildren(...(request ? facts(request, this.app).map(toRow) : []));
     const sum = find("sum");

@@ -3,7 +3,7 @@
 import { percent } from "./formats.js";
 
 const DOTS = {
-  live: "ok", idle: "ok", busy: "ok",
+  live: "ok", idle: "ok", busy: "ok", replay: "ok",
   loading: "warn", measuring: "warn", queue_full: "warn", kv_full: "warn", stuck: "warn",
   recovering: "warn", connecting: "warn", reconnecting: "warn",
   offline: "err", stopped: "err", failed: "err",
@@ -11,9 +11,10 @@ const DOTS = {
 const THEME_KEY = "phasescope.theme";
 
 /** The one state to show: the browser's own trouble first, then what the server says. */
-export function stateName({ feed, trace }) {
+export function stateName({ feed, told }) {
+  if (told.recording) return told.state.name;
   if (feed.connection === "reconnecting" || feed.connection === "offline") return feed.connection;
-  return trace.state?.name ?? "connecting";
+  return told.state?.name ?? "connecting";
 }
 
 export class Header {
@@ -29,7 +30,7 @@ export class Header {
 
   draw(reasons) {
     if (!["data", "status", "size"].some((reason) => reasons.has(reason))) return;
-    const { trace, words } = this.app;
+    const { told: trace, words } = this.app;
     const name = stateName(this.app);
     let label = words.header_states[name] ?? name;
     if (name === "loading" && trace.state.progress !== null) label += ` ${percent(trace.state.progress, 1)} %`;

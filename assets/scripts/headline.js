@@ -25,7 +25,7 @@ export class Headline {
   #write() {
     this.timer = 0;
     this.changedAt = performance.now();
-    const { trace, words } = this.app;
+    const { told: trace, words } = this.app;
     const { sum, config } = trace;
     if (!sum) return;
     const set = (role, text) => setText(this.element.querySelector(`[data-role=${role}]`), text);

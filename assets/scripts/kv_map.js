@@ -27,6 +27,7 @@ export class KvMap {
     this.legend = element.querySelector("[data-role=legend]");
     this.items = new Map();
     this.cells = [];
+    this.width = 0;
     this.canvas.addEventListener("pointermove", (event) => this.#point(event));
     this.canvas.addEventListener("pointerleave", () => app.emphasise(null));
     new ResizeObserver(() => app.invalidate("size")).observe(this.canvas.parentElement);
@@ -34,7 +35,9 @@ export class KvMap {
 
   draw(reasons) {
     const { trace, view, words } = this.app;
-    const width = this.canvas.parentElement.clientWidth;
+    // Asking for a size in the middle of a drawing forces a layout: it is asked when it changed.
+    if (reasons.has("size")) this.width = this.canvas.parentElement.clientWidth;
+    const { width } = this;
     if (!width || !REDRAWS.some((reason) => reasons.has(reason))) return;
     if (view.paused && reasons.size === 1 && reasons.has("data")) return;
     const kv = trace.kv ?? emptyPool(trace.config);

@@ -8,9 +8,11 @@ import { Drawer } from "./drawer.js";
 import { Header } from "./header.js";
 import { Headline } from "./headline.js";
 import { KvMap } from "./kv_map.js";
+import { Lesson } from "./learn.js";
 import { Notice } from "./notice.js";
 import { Offset } from "./offset.js";
 import { listenForRequests } from "./pointing.js";
+import { Replay } from "./replay.js";
 import { Roofline } from "./roofline.js";
 import { Settings } from "./settings.js";
 import { Tables } from "./tables.js";
@@ -24,6 +26,7 @@ const PANELS = {
   header: [Header],
   headline: [Headline],
   notice: [Notice],
+  replay: [Replay],
   timeline: [Timeline, Offset, Tables],
   kv: [KvMap],
   ttft: [TtftCard, Tables],
@@ -33,6 +36,7 @@ const PANELS = {
   timelines: [Compare],
   run: [Compare],
   lanes: [LiveLanes],
+  lesson: [Lesson],
   turn: [TurnBanner],
 };
 const CHAT = "ps-chat";

@@ -33,7 +33,7 @@ export class Notice {
     if (this.bar.hidden) return;
     this.bar.dataset.kind = ["failed", "stopped", "offline"].includes(name) ? "err" : "warn";
     setText(this.text, this.message || this.#sentence(name));
-    const progress = name === "loading" ? this.app.trace.state.progress : null;
+    const progress = name === "loading" ? this.app.told.state.progress : null;
     this.progress.hidden = progress === null;
     if (progress !== null) {
       this.progress.value = progress;
@@ -44,7 +44,7 @@ export class Notice {
   }
 
   #sentence(name) {
-    const { words, trace, feed } = this.app;
+    const { words, told: trace, feed } = this.app;
     if (name === "reconnecting" || name === "offline") {
       const time = plural(Math.round(feed.silence() / 1000), "second");
       return fill(words.notices[name], { time });

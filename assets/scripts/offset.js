@@ -15,20 +15,27 @@ export class Offset {
     this.title = element.querySelector("[data-role=offset-title]");
     this.body = element.querySelector("[data-role=offset]");
     this.drawn = "";
+    this.width = 0;
+    new ResizeObserver(() => app.invalidate("size")).observe(this.body);
   }
 
   #request() {
     const { trace, own } = this.app;
-    const started = [...trace.requests.values()].filter((r) => r.sch !== null);
-    const mine = started.filter((r) => own.has(r.n));
-    return (mine.length ? mine : started).sort((a, b) => a.n - b.n).at(-1) ?? null;
+    let [newest, mine] = [null, null];
+    for (const r of trace.requests.values()) {
+      if (r.sch === null) continue;
+      if (!newest || r.n > newest.n) newest = r;
+      if (own.has(r.n) && (!mine || r.n > mine.n)) mine = r;
+    }
+    return mine ?? newest;
   }
 
   draw(reasons) {
     const { view, words } = this.app;
     if (view.paused && !reasons.has("size")) return;
     if (!["data", "own", "view", "size"].some((reason) => reasons.has(reason))) return;
-    const width = this.body.clientWidth;
+    if (reasons.has("size")) this.width = this.body.clientWidth;
+    const { width } = this;
     if (!width) return;
     const request = this.#request();
     const boxes = width > WIDE ? 6 : width > PHONE ? 4 : 3;

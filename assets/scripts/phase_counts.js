@@ -31,7 +31,8 @@ export function drawCounts(surface, scene, { y, height }) {
   const { axis } = scene;
   const { colours } = surface;
   const bins = Math.max(1, Math.round(axis.right - axis.left));
-  const phases = countPhases(scene.requests, axis.t0, axis.t1, bins, scene.now);
+  // The band is drawn again for every move of the crosshair, which changes no count.
+  const phases = (scene.phases ??= countPhases(scene.requests, axis.t0, axis.t1, bins, scene.now));
   let most = scene.config.slots;
   for (let i = 0; i < bins; i += 1) {
     most = Math.max(most, phases.decode[i] + phases.prefill[i] + phases.queue[i]);

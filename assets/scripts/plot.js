@@ -4,6 +4,7 @@
 import { palette } from "./palette.js";
 
 const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false };
+const MOST_SHARE = 0.03; // of the main thread's time, for one chart
 let library = null;
 
 function loadLibrary() {
@@ -36,7 +37,21 @@ export class Plot {
     this.handlers = { onClick, onHover };
     this.started = false;
     this.queue = Promise.resolve();
-    new ResizeObserver(onResize).observe(box);
+    this.width = 0;
+    this.height = 0;
+    this.shownAt = -Infinity;
+    this.cost = 0;
+    // Measured where the layout is known anyway: asking in the middle of a drawing would force one.
+    new ResizeObserver(() => {
+      this.width = box.clientWidth;
+      this.height = box.clientHeight;
+      onResize();
+    }).observe(box);
+  }
+
+  /** Whether new data may be shown: not before `leastMs`, and later where drawing takes long here. */
+  due(leastMs) {
+    return performance.now() - this.shownAt > Math.max(leastMs, this.cost / MOST_SHARE);
   }
 
   /** change(data, layout, colours) edits copies of the figure's parts before they are shown. */
@@ -62,7 +77,10 @@ export class Plot {
       this.box.textContent = error.message;
       return;
     }
+    const begin = performance.now();
     await plotly.react(this.box, data, layout, CONFIG);
+    this.shownAt = performance.now();
+    this.cost = this.shownAt - begin;
     if (this.started) return;
     this.started = true;
     const { onClick, onHover } = this.handlers;

@@ -8,13 +8,16 @@ export function numberOf(target) {
 }
 
 export function listenForRequests(app, open) {
-  const point = (event) => app.emphasise(numberOf(event.target));
+  // The chat speaks of the live engine: its R7 is not the R7 of a recording.
+  const strange = (target) => app.trace.recording && target?.closest?.("#ps-chat");
+  const pointed = ({ target }) => (strange(target) ? null : numberOf(target));
+  const point = (event) => app.emphasise(pointed(event));
   document.addEventListener("pointerover", point);
   document.addEventListener("focusin", point);
   document.addEventListener("focusout", () => app.emphasise(null));
   document.documentElement.addEventListener("pointerleave", () => app.emphasise(null));
   document.addEventListener("click", (event) => {
-    const n = numberOf(event.target);
+    const n = pointed(event);
     if (n !== null) open(n);
   });
 }

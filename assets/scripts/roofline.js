@@ -18,17 +18,15 @@ export class Roofline {
     this.app = app;
     this.empty = element.querySelector("[data-role=empty]");
     this.plot = new Plot(element.querySelector("[data-figure]"), { onResize: () => app.invalidate("size") });
-    this.drawnAt = -Infinity;
     this.drawn = "";
   }
 
   draw(reasons) {
     const { trace, view, words } = this.app;
     const changed = ["view", "theme", "size"].some((reason) => reasons.has(reason));
-    const due = ["data", "clock"].some((reason) => reasons.has(reason)) && performance.now() - this.drawnAt > LEAST_MS;
-    const { box } = this.plot;
-    if (!box.clientWidth || !(changed || (due && !view.paused))) return;
-    this.drawnAt = performance.now();
+    const due = ["data", "clock"].some((reason) => reasons.has(reason)) && this.plot.due(LEAST_MS);
+    const { box, width, height } = this.plot;
+    if (!width || !(changed || (due && !view.paused))) return;
     const roof = trace.config?.roof ?? null;
     const points = rooflinePoints(trace, ...view.domain());
     const n = points.decode.length + points.prefill.length + points.overhead.length;
@@ -37,7 +35,7 @@ export class Roofline {
     else if (!n) this.empty.textContent = words.roof_empty;
     box.style.visibility = roof ? "" : "hidden";
     const last = trace.steps.last()?.[0];
-    const now = [n, last, view.domain(), box.clientWidth, box.clientHeight, paletteVersion()].join();
+    const now = [n, last, view.domain(), width, height, paletteVersion()].join();
     if (!roof || now === this.drawn) return;
     this.drawn = now;
     box.ariaLabel = fill(words.roof_label, { steps: plural(n, "step"), overhead: count(points.overhead.length) });
@@ -45,10 +43,10 @@ export class Roofline {
   }
 
   #show(roof, points, n) {
-    const { box } = this.plot;
+    const { width, height } = this.plot;
     const unit = roof.flops >= 2e12 ? { name: "TFLOP/s", size: 1e12 } : { name: "GFLOP/s", size: 1e9 };
     const range = rangesOf(roof, points);
-    const scale = pixels(range, box.clientWidth - MARGINS.x, box.clientHeight - MARGINS.y);
+    const scale = pixels(range, width - MARGINS.x, height - MARGINS.y);
     this.plot.update((data, layout, colours) => {
       const [line, ridge, ...marks] = data;
       drawRoof(line, ridge, roof, range, unit);
@@ -63,7 +61,7 @@ export class Roofline {
 }
 
 // Below the lowest point the words memory-bound and compute-bound have their line.
-const LABEL_ROOM = 0.25;
+const LABEL_ROOM = 0.16;
 
 function rangesOf(roof, points) {
   const all = [...points.decode, ...points.prefill, ...points.overhead];

@@ -11,19 +11,23 @@ export class Surface {
     this.context = canvas.getContext("2d");
     this.width = 0;
     this.height = 0;
+    this.zoom = 1;
     this.patterns = new Map();
   }
 
   /** Size to `width` x `height` CSS pixels, clear, and take this theme's colours. */
   begin(width, height, colours) {
-    const ratio = (window.devicePixelRatio || 1) * zoomOf(this.canvas);
+    if (this.colours !== colours) {
+      this.patterns.clear();
+      this.zoom = zoomOf(this.canvas); // changes with talk mode alone, and so do the colours' weights
+    }
+    const ratio = (window.devicePixelRatio || 1) * this.zoom;
     const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
     if (this.canvas.width !== w || this.canvas.height !== h) {
       this.canvas.width = w;
       this.canvas.height = h;
       this.canvas.style.height = `${height}px`;
     }
-    if (this.colours !== colours) this.patterns.clear();
     this.weight = Number(colours.weight) || 1;
     Object.assign(this, { width, height, colours });
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -144,7 +148,7 @@ export class Surface {
   /** The 45 degree hatch of waiting. */
   hatch() {
     if (!this.patterns.has("hatch")) {
-      const ratio = (window.devicePixelRatio || 1) * zoomOf(this.canvas);
+      const ratio = (window.devicePixelRatio || 1) * this.zoom;
       const side = Math.round(7 * ratio);
       const tile = new OffscreenCanvas(side, side);
       const pen = tile.getContext("2d");

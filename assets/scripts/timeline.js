@@ -33,13 +33,15 @@ export class Timeline {
     });
     this.lanes = new LaneButtons(element.querySelector(".ps-lanes"));
     this.controls = new WindowControls(element, app);
+    this.room = { width: 0 };
     new TimelineInput(this.stack, app, { axis: () => this.scene?.axis, lanes: this.lanes });
     new ResizeObserver(() => app.invalidate("size")).observe(this.stack);
     addEventListener("resize", () => app.invalidate("size"));
   }
 
   draw(reasons) {
-    const width = this.bands[0].canvas.parentElement.clientWidth;
+    if (reasons.has("size")) this.#measure();
+    const { width } = this.room;
     if (!width) return; // a hidden tab: its ResizeObserver calls again
     const frozen = this.app.view.paused && reasons.size === 1 && reasons.has("data");
     const redraw = !this.scene || (!frozen && REDRAWS.some((reason) => reasons.has(reason)));
@@ -49,6 +51,18 @@ export class Timeline {
     const label = timelineLabel(this.scene, this.app);
     if (this.label.textContent !== label) this.label.textContent = label;
     this.controls.update();
+  }
+
+  // Sizes are asked for only when they have changed: asking between two panels' drawings would force
+  // the browser to lay the page out for each of them.
+  #measure() {
+    const drawn = this.bands.reduce((sum, { canvas }) => sum + canvas.clientHeight, 0);
+    this.room = {
+      width: this.bands[0].canvas.parentElement.clientWidth,
+      fits: matchMedia(FIT).matches,
+      height: this.stack.clientHeight,
+      words: this.stack.firstElementChild.offsetHeight - drawn,
+    };
   }
 
   #drawBands(width) {
@@ -85,13 +99,11 @@ export class Timeline {
   #fitHeights(scene) {
     const natural = scene.tall ? { gaps: 138, growth: 150 } : { gaps: 104, growth: 104 };
     scene.stretch = natural;
-    if (!matchMedia(FIT).matches) return;
-    const content = this.stack.firstElementChild;
-    const drawn = this.bands.reduce((sum, { canvas }) => sum + canvas.clientHeight, 0);
-    const words = content.offsetHeight - drawn;
+    const { fits, height, words } = this.room;
+    if (!fits) return;
     const fixed = this.bands.reduce((sum, { band }) => sum + band.layout(scene), 0) - natural.gaps - natural.growth;
     const padding = 14;
-    const room = (this.stack.clientHeight - padding - words - fixed) / (natural.gaps + natural.growth);
+    const room = (height - padding - words - fixed) / (natural.gaps + natural.growth);
     const scaled = (height) => Math.round(Math.min(MOST_BAND, Math.max(LEAST_BAND, height * room)));
     scene.stretch = { gaps: scaled(natural.gaps), growth: scaled(natural.growth) };
   }

@@ -14,7 +14,8 @@ export function timelineLabel(scene, app) {
   if (view.selection) return selectionLabel(scene, view.selection);
   if (scene.cursor !== null) return cursorLabel(scene);
   const parts = [windowLabel(scene)];
-  if (view.paused) parts.push(fill(words.paused_behind, { time: duration(view.behind()) }));
+  if (app.trace.recording) parts.push(words.replay.label);
+  else if (view.paused) parts.push(fill(words.paused_behind, { time: duration(view.behind()) }));
   else if (feed.connection === "reconnecting" || feed.connection === "offline") {
     parts.push(fill(words.last_data, { time: plural(Math.round(feed.silence() / 1000), "second") }));
   } else if (app.trace.state?.name === "idle" && view.edge() > 0) {

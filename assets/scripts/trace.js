@@ -32,6 +32,7 @@ export class Trace {
     this.state = null;
     this.sum = null;
     this.kv = null;
+    this.recording = null; // {recorded, machine} of what is no live engine
     this.now = 0;
   }
 
@@ -52,6 +53,7 @@ export class Trace {
     if (frame.config) this.config = frame.config;
     if (frame.state) this.state = frame.state;
     if (frame.sum) this.sum = frame.sum;
+    if (frame.recording) this.recording = frame.recording;
     const newest = this.steps.last()?.[STEP.n] ?? -1;
     for (const step of frame.steps ?? []) if (step[STEP.n] > newest) this.steps.push(step);
     for (const entry of frame.reqs ?? []) this.#request(entry.n).merge(entry);

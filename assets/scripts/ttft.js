@@ -19,7 +19,6 @@ export class TtftCard {
   constructor(element, app) {
     this.element = element;
     this.app = app;
-    this.drawnAt = -Infinity;
     this.drawn = "";
     const open = (point) => point?.customdata && app.open(point.customdata);
     const point = (at) => app.emphasise(at?.customdata || null);
@@ -48,13 +47,13 @@ export class TtftCard {
 
   draw(reasons) {
     const changed = ["view", "own", "theme", "size"].some((reason) => reasons.has(reason));
-    const due = ["data", "clock"].some((reason) => reasons.has(reason)) && performance.now() - this.drawnAt > LEAST_MS;
-    const { box } = this.plots[this.view];
-    if (!box.clientWidth || !(changed || (due && !this.app.view.paused))) return;
-    this.drawnAt = performance.now();
+    const plot = this.plots[this.view];
+    const due = ["data", "clock"].some((reason) => reasons.has(reason)) && plot.due(LEAST_MS);
+    if (!plot.width || !(changed || (due && !this.app.view.paused))) return;
+    const { box } = plot;
     const rows = this.rows();
     const { n, p50, p95 } = this.app.trace.sum?.ttft ?? { n: 0 };
-    const now = JSON.stringify([rows, n, p50, p95, box.clientWidth, box.clientHeight, paletteVersion()]);
+    const now = JSON.stringify([rows, n, p50, p95, plot.width, plot.height, paletteVersion()]);
     if (now === this.drawn) return;
     this.drawn = now;
     this.element.querySelector("[data-role=empty]").hidden = rows.length > 0;
@@ -66,7 +65,7 @@ export class TtftCard {
   #drawParts(rows, quantiles) {
     const plot = this.plots.parts;
     const most = Math.max(1, ...rows.map((row) => row.total)) * 1.04;
-    const least = (DELIVERY_PX * most) / Math.max(1, plot.box.clientWidth - GUTTERS);
+    const least = (DELIVERY_PX * most) / Math.max(1, plot.width - GUTTERS);
     plot.box.style.height = `${rows.length ? AROUND + rows.length * ROW : AROUND}px`;
     plot.update((data, layout, colours) => {
       data.forEach((trace, i) => {

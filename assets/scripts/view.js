@@ -16,7 +16,7 @@ const SHORTEST = 2 * TICKS_PER_SECOND;
 const SHORTEST_ZOOM = TICKS_PER_SECOND / 20;
 // A window of steps does not reach across an idle hour to fill its count.
 const LONGEST_IDLE = 60 * TICKS_PER_SECOND;
-const STILL = new Set(["idle", "stopped", "failed", "loading", "measuring"]);
+const STILL = new Set(["idle", "stopped", "failed", "loading", "measuring", "replay"]);
 
 export class View {
   constructor(trace) {

@@ -24,7 +24,7 @@ export class LiveLanes {
   draw(reasons) {
     const width = this.box.clientWidth;
     if (!width || !REDRAWS.some((reason) => reasons.has(reason))) return;
-    const scene = buildScene(this.app, width);
+    const scene = buildScene(this.app.livePart, width);
     const colours = palette();
     for (const [band, surface] of this.bands) {
       surface.begin(width, band.layout(scene), colours);

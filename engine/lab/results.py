@@ -1,5 +1,5 @@
 """What an experiment leaves: a frozen result that says under which conditions its numbers hold, and
-a bounded folder of such results as files. Nothing here runs anything or knows the page.
+its exports. Nothing here runs anything, knows a folder or the page.
 """
 
 from __future__ import annotations
@@ -7,13 +7,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from engine.core.errors import InvalidRequest, PhaseScopeError
 from engine.core.records import RequestRecord, StepRecord
 from engine.lab.codec import from_plain, to_plain
 from engine.lab.measures import (
@@ -26,14 +23,7 @@ from engine.lab.measures import (
 from engine.lab.verdict import Verdict, change_words, is_same
 from engine.telemetry.metrics import Distribution, to_json_value
 
-MAX_RESULTS = 50
-MAX_FOLDER_BYTES = 200_000_000
-_ID = re.compile(r"[0-9a-z-]{1,64}")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-
-
-class ResultNotFound(PhaseScopeError):
-    """No result of that name is in the folder, or its file cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,103 +197,6 @@ class Result:
         agrees = finding is not None and (finding.ratio > 1) == (b > a) and not is_same(b / a)
         better = finding.better if finding is not None and agrees else None
         return Cell(a=a, b=b, change=change_words(b / a), better=better)
-
-
-@dataclass(frozen=True, slots=True)
-class ResultEntry:
-    """One line of the list of results."""
-
-    id: str
-    title: str
-    created: float
-    simulated: bool
-    verdict: str
-
-
-class ResultStore:
-    """Results as files of a folder: the newest `max_results` that together fit `max_bytes`.
-
-    The newest one is always kept. Not locked: one experiment is run at a time.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        max_results: int = MAX_RESULTS,
-        max_bytes: int = MAX_FOLDER_BYTES,
-    ) -> None:
-        self._folder = folder
-        self._max_results = max_results
-        self._max_bytes = max_bytes
-
-    def save(self, result: Result) -> Path:
-        """Write a result and drop the oldest ones beyond the bounds; raises OSError."""
-        path = self._path(result.id)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # A reader never sees half a file.
-        draft = path.with_suffix(".part")
-        draft.write_text(result.to_json(), encoding="utf-8")
-        draft.replace(path)
-        self._drop_oldest(path)
-        return path
-
-    def list(self) -> list[ResultEntry]:
-        """All results that can be read, newest first."""
-        entries = []
-        for path in self._folder.glob("*.json"):
-            try:
-                entries.append(_entry(json.loads(path.read_text(encoding="utf-8"))))
-            except (OSError, ValueError, TypeError, KeyError):
-                continue  # not a result, or deleted meanwhile
-        return sorted(entries, key=lambda entry: (entry.created, entry.id), reverse=True)
-
-    def load(self, result_id: str) -> Result:
-        """One result; raises ResultNotFound."""
-        path = self._path(result_id)
-        try:
-            return Result.from_json(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ResultNotFound(
-                f"There is no result {result_id}; it was deleted, or newer ones took its place."
-            ) from None
-        except (OSError, ValueError) as error:
-            raise ResultNotFound(f"The result {result_id} cannot be read: {error}.") from None
-
-    def delete(self, result_id: str) -> None:
-        """Delete one result; harmless when it is gone."""
-        self._path(result_id).unlink(missing_ok=True)
-
-    def _path(self, result_id: str) -> Path:
-        # Names come from links: nothing but our own may reach the file system.
-        if not _ID.fullmatch(result_id):
-            raise InvalidRequest(
-                f"{result_id[:80]!r} is not the name of a result: letters, digits and hyphens."
-            )
-        return self._folder / f"{result_id}.json"
-
-    def _drop_oldest(self, newest: Path) -> None:
-        files = sorted(
-            (path for path in self._folder.glob("*.json") if path != newest),
-            key=lambda path: path.stat().st_mtime_ns,
-            reverse=True,
-        )
-        total = newest.stat().st_size
-        for count, path in enumerate(files, start=2):
-            total += path.stat().st_size
-            if count > self._max_results or total > self._max_bytes:
-                path.unlink(missing_ok=True)
-
-
-def _entry(result: Any) -> ResultEntry:
-    verdict = result["verdict"]
-    return ResultEntry(
-        id=str(result["id"]),
-        title=str(result["title"]),
-        created=float(result["created"]),
-        simulated=bool(result["simulated"]),
-        verdict=str(verdict["sentence"]) if verdict else "",
-    )
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

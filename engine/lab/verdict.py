@@ -21,7 +21,7 @@ SAME_WITHIN = 0.03
 
 TEST = (
     "exact two-sided sign-flip permutation test of the paired log ratios, each measure by itself, "
-    f"at {SIGNIFICANCE:.0%}; differences within {SAME_WITHIN:.0%} count as none"
+    f"at {SIGNIFICANCE * 100:.0f} %; differences within {SAME_WITHIN * 100:.0f} % count as none"
 )
 
 # What the sentence may name, in its words; the percentile that a small sample can carry.

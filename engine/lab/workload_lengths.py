@@ -17,6 +17,7 @@ from engine.core.errors import InvalidRequest
 
 MAX_LENGTH = 1_000_000
 _GRID = 2_000
+_RARE = 1e-6
 _STANDARD = NormalDist()
 
 
@@ -40,6 +41,11 @@ def draw(lengths: Lengths, rng: random.Random, count: int) -> list[int]:
 def effective_mean(lengths: Lengths) -> float:
     """The mean of what is drawn, after clipping and rounding."""
     return sum(_grid(lengths)) / _GRID
+
+
+def extremes(lengths: Lengths) -> tuple[int, int]:
+    """The shortest and the longest length, but for one in a million at either end."""
+    return lengths.at(_RARE), lengths.at(1 - _RARE)
 
 
 def histogram(lengths: Lengths, bins: int = 24) -> list[tuple[int, int, float]]:
@@ -144,6 +150,20 @@ class LogNormal:
             f"log-normal, median {self.median:g} tokens and sigma {self.sigma:g}, clipped to "
             f"{self.low:,} to {self.high:,}: effective mean {effective_mean(self):,.1f}"
         )
+
+
+def mixture(parts: Sequence[tuple[float, Lengths]]) -> Lengths:
+    """Lengths of several kinds together, each in proportion to its weight (above 0).
+
+    One kind is itself; of more, `_GRID` evenly spread lengths stand for all.
+    """
+    if len(parts) == 1:
+        return parts[0][1]
+    total = sum(weight for weight, _ in parts)
+    counts = [(max(1, round(_GRID * weight / total)), lengths) for weight, lengths in parts]
+    return Empirical(
+        tuple(lengths.at((i + 0.5) / count) for count, lengths in counts for i in range(count))
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from engine.lab.workload import Part, WorkloadSpec
 from engine.lab.workload_arrivals import Arrivals, Constant, Poisson
-from engine.lab.workload_lengths import Fixed, Lengths, LogNormal, Normal, Uniform
+from engine.lab.workload_lengths import Fixed, Lengths, LogNormal, Normal, Uniform, mixture
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,26 @@ class Shape:
     def describe(self) -> str:
         """Prompt and answer lengths and the shared-prefix share, part by part."""
         return "; ".join(_describe_part(part) for part in self.spec.parts)
+
+    @property
+    def prompt(self) -> Lengths:
+        """Prompt lengths of all its parts together; of a conversation, what each turn adds."""
+        return mixture([(part.weight, part.prompt) for part in self.spec.parts])
+
+    @property
+    def output(self) -> Lengths:
+        """Answer lengths of all its parts together."""
+        return mixture([(part.weight, part.output) for part in self.spec.parts])
+
+    @property
+    def sharing(self) -> str:
+        """How much of its prompts is shared, in a few words."""
+        if self.spec.turns > 1:
+            return f"each of {self.spec.turns} turns repeats all before it"
+        shares = sorted({round(part.shared_share * 100) for part in self.spec.parts})
+        if len(shares) == 1:
+            return f"{shares[0]} % shared" if shares[0] else "nothing shared"
+        return f"{shares[0]} to {shares[-1]} % shared"
 
 
 def _shape(name: str, title: str, explanation: str, **settings: object) -> tuple[str, Shape]:
@@ -119,4 +139,4 @@ def _or(tokens: int | None, lengths: Lengths) -> Lengths:
 
 def _describe_part(part: Part) -> str:
     text = f"prompts {part.prompt.describe()}; answers {part.output.describe()}"
-    return f"{text}; {part.shared_share:.0%} of the typical prompt shared"
+    return f"{text}; {part.shared_share * 100:.0f} % of the typical prompt shared"

@@ -6,25 +6,22 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "1")
-os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
-
+from engine.api.app import api_routes, create_api
+from engine.api.metrics import EngineMetrics
 from engine.contracts import Build, ServiceStatus
 from engine.core.plan import Chunk, SampledToken
 from engine.service import EngineService
+from tests.browser.page_server import serving
 from tests.stub_service import END, ScriptedRunner, stub_build, wait_until
 from ui import page
 from ui.answers import Answers
 from ui.chat import build_chat
 from ui.feed import Feed
-from ui.routes import routes
 
 DEFAULT = "A plain answer, said **again** and `again`. "
 
@@ -78,30 +75,12 @@ def serve_chat(
     feed = Feed(service)
     made: list[Answers] = []
     demo = page.build_page(lambda: made.append(build_chat(service, epoch=feed.epoch)))
-    demo.queue(max_size=None, default_concurrency_limit=None)
-    demo.launch(
-        server_port=port,
-        prevent_thread_lock=True,
-        quiet=True,
-        theme=page.THEME,
-        css=page.css_text(),
-        head=page.head_html(),
-        app_kwargs={"routes": routes(service, feed)},
-        ssr_mode=False,
-        max_threads=100,
-        run_history=False,
-        footer_links=[],
-    )
-    feed.start()
-    service.start()
-    if wrap is None:
-        wait_until(lambda: service.state.status is ServiceStatus.READY)
-    try:
+    api = api_routes(create_api(service, EngineMetrics(service)))
+    with serving(demo, port, service, feed, more=api):
+        service.start()
+        if wrap is None:
+            wait_until(lambda: service.state.status is ServiceStatus.READY)
         yield ChatServer(f"http://127.0.0.1:{port}/", service, made[0], runner)
-    finally:
-        service.close()
-        feed.close()
-        demo.close(verbose=False)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.lab.results import ResultStore
+from engine.lab.result_store import ResultStore
 from engine.service import EngineService
 from tests.browser.fake_app import sample_chat
+from tests.browser.page_server import serving
 from tests.stub_lab import lab_service
 from ui import page
 from ui.admin_key import AdminKey
@@ -20,7 +21,6 @@ from ui.compare import build_compare
 from ui.compare_desk import Desk
 from ui.compare_routes import result_routes
 from ui.feed import Feed
-from ui.routes import routes
 from ui.workload import build_workload
 
 
@@ -35,26 +35,11 @@ def serve_compare(
     key = AdminKey(admin_key)
     tabs = [build_compare(desk, key), build_workload(desk, key)]
     demo = page.build_page(sample_chat, build_tabs=tabs)
-    demo.queue(default_concurrency_limit=None)
-    demo.launch(
-        server_port=port,
-        prevent_thread_lock=True,
-        quiet=True,
-        theme=page.THEME,
-        css=page.css_text(),
-        head=page.head_html(),
-        app_kwargs={"routes": [*routes(service, feed, key), *result_routes(desk.store)]},
-        ssr_mode=False,
-        footer_links=[],
-    )
-    feed.start()
-    try:
-        yield service, desk
-    finally:
-        desk.close()
-        service.close()
-        feed.close()
-        demo.close(verbose=False)
+    with serving(demo, port, service, feed, key, result_routes(desk.store)):
+        try:
+            yield service, desk
+        finally:
+            desk.close()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.browser.chat_page import opened
+from tests.browser.chat_server import ChatServer, serve_chat
+from tests.stub_service import wait_until
+
 expect.set_options(timeout=15_000)  # a busy machine is slow, not wrong
 
 FLAGS = [
@@ -117,6 +121,27 @@ def fake_server(browser: Browser) -> Iterator[FakeServer]:
 def fake(fake_server: FakeServer) -> Iterator[FakeServer]:
     yield fake_server
     fake_server.control(scenario="empty")
+
+
+@pytest.fixture(scope="package")
+def served_chat(browser: Browser) -> Iterator[ChatServer]:
+    with serve_chat(free_port()) as server:
+        yield server
+
+
+@pytest.fixture
+def server(served_chat: ChatServer) -> Iterator[ChatServer]:
+    """The page over a real service whose model repeats what it is told, at its usual pace."""
+    served_chat.runner.pace = 0.01
+    yield served_chat
+    served_chat.runner.pace = 0.0
+    wait_until(lambda: not served_chat.service.store.live(), timeout=20)
+
+
+@pytest.fixture
+def chat(page: Page, server: ChatServer) -> Page:
+    """The chat card, ready for a message."""
+    return opened(page, server)
 
 
 @pytest.fixture

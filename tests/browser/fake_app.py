@@ -7,14 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "1")
-os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
 
 import gradio as gr
 import plotly
@@ -24,7 +19,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tests.browser.fake_feed import Simulation, chat_hour, crowd
+from tests.browser.page_server import launch
 from ui import page as ui_page
+from ui.recording_routes import RECORDINGS_FOLDER
 
 SCENARIOS: dict[str, Callable[[], Simulation]] = {
     "empty": lambda: Simulation([]),
@@ -114,6 +111,7 @@ class FakeFeed:
             Route("/live/plotly.js", plotly_script),
             Route("/live/request/{name}.json", self.request_json),
             Mount("/live/assets", StaticFiles(directory=ui_page.SCRIPT_FOLDER)),
+            Mount("/live/recordings", StaticFiles(directory=RECORDINGS_FOLDER)),
         ]
 
 
@@ -135,17 +133,9 @@ def sample_chat() -> None:
 def serve(feed: FakeFeed, port: int, *, block: bool = False) -> gr.Blocks:
     """Launch the page over ``feed`` on ``port``; the caller closes the returned Blocks."""
     demo = ui_page.build_page(sample_chat)
-    demo.launch(
-        server_name="127.0.0.1",
-        server_port=port,
-        app_kwargs={"routes": feed.routes()},
-        ssr_mode=False,
-        quiet=True,
-        prevent_thread_lock=not block,
-        theme=ui_page.THEME,
-        css=ui_page.css_text(),
-        head=ui_page.head_html(),
-    )
+    launch(demo, port, feed.routes())
+    if block:
+        demo.block_thread()
     return demo
 
 

@@ -2,7 +2,9 @@
 
 One visitor's answer is watched while others stream beside it, over the real service and feed with
 a model that says a letter a token. Both clocks are this machine's. Not a test: a busy machine is
-slow. Run it as ``python -m tests.browser.page_speed --minutes 10``.
+slow. Run it as ``python -m tests.browser.page_speed --minutes 10``; with ``--requests 64`` or
+``500`` it counts frames a second instead, over the fake feed with that many requests in the window
+and the crosshair on the move.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ from engine.core.request import SamplingParams
 from engine.service import EngineService
 from tests.browser.chat_server import ChatServer, serve_chat
 from tests.browser.conftest import FLAGS, find_chromium, free_port
+from tests.browser.fake_app import FakeFeed, serve
 
 LETTERS = "abcdefghij"
+SCENARIOS = {"64": "many", "500": "flood"}
+"""The fake feed's scenario for a number of requests in the window."""
+
 CLEARED_AFTER = 4
 """Answers after which the conversation begins anew, so that its length is not what is measured."""
 
@@ -45,6 +51,23 @@ WATCH = """() => {
 }"""
 
 
+# A pointer that moves in every frame has everything drawn that can be drawn in one.
+FRAMES = """async (seconds) => {
+  const stack = document.querySelector(".ps-bands");
+  const { left, right, top } = stack.getBoundingClientRect();
+  const begin = performance.now();
+  const times = [];
+  while (performance.now() - begin < 1000 * seconds) {
+    times.push(await new Promise(requestAnimationFrame));
+    const share = (times.length % 200) / 200;
+    stack.dispatchEvent(new PointerEvent("pointermove", {
+      bubbles: true, clientX: left + 110 + share * (right - left - 220), clientY: top + 100,
+    }));
+  }
+  return times;
+}"""
+
+
 @dataclass
 class Figures:
     """What was measured: seconds from sampled to painted, and (minutes, busy, nodes, MB) rows."""
@@ -59,7 +82,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--streams", type=int, default=4, help="the watched one among them")
     parser.add_argument("--pace", type=float, default=0.03, help="seconds of an engine step")
+    parser.add_argument(
+        "--requests", choices=sorted(SCENARIOS), help="count frames with so many in the window"
+    )
     options = parser.parse_args()
+    if options.requests:
+        _count_frames(options.requests, options.minutes)
+    else:
+        _watch_answers(options)
+
+
+def _watch_answers(options: argparse.Namespace) -> None:
     with serve_chat(free_port(), pace=options.pace) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
@@ -73,6 +106,34 @@ def main() -> None:
             stop.set()
             browser.close()
     _print(figures, options.streams)
+
+
+def _count_frames(requests: str, minutes: float) -> None:
+    """Print frames a second while data comes in and the crosshair moves, and the thread's share."""
+    port = free_port()
+    demo = serve(FakeFeed(SCENARIOS[requests], speed=1.0), port)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"http://127.0.0.1:{port}/?window=all")
+        page.wait_for_function("document.querySelector('[data-band=growth] canvas')?.width > 300")
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Performance.enable")
+        before = _metrics(devtools)
+        times = np.array(page.evaluate(FRAMES, 60 * minutes))
+        busy = _busy(before, _metrics(devtools))
+        browser.close()
+    demo.close(verbose=False)
+    gaps = np.diff(times)
+    print(f"{requests} requests in the window, crosshair moving:")
+    print(f"  {1000 / gaps.mean():.0f} frames/s   main thread {busy:.0%} busy")
+    print(f"  frame p50 {np.median(gaps):.0f} ms   p95 {np.percentile(gaps, 95):.0f} ms")
+
+
+def _busy(before: dict[str, float], now: dict[str, float]) -> float:
+    """Share of the time between two looks in which the main thread worked."""
+    spent = now["TaskDuration"] - before["TaskDuration"]
+    return spent / (now["Timestamp"] - before["Timestamp"])
 
 
 def _stream(service: EngineService, number: int, stop: threading.Event) -> None:
@@ -102,9 +163,7 @@ def _measure(page: Page, server: ChatServer, minutes: float) -> Figures:
             page.click("#ps-clear")
             page.wait_for_selector("#ps-log .bot-row", state="detached")
             now = _metrics(devtools)
-            busy = (now["TaskDuration"] - before["TaskDuration"]) / (
-                now["Timestamp"] - before["Timestamp"]
-            )
+            busy = _busy(before, now)
             minute = (time.monotonic() - begin) / 60
             figures.rows.append((minute, busy, int(now["Nodes"]), now["JSHeapUsedSize"] / 1e6))
             before = now

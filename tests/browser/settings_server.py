@@ -1,4 +1,4 @@
-"""The page with its settings panel over the real service and feed, with a scripted model.
+"""The page with its settings panel and chat over the real service, with a scripted model.
 
 ``python -m tests.browser.settings_server 7930`` serves it for a look by hand.
 """
@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engine.service import EngineService
-from tests.browser.fake_app import sample_chat
+from tests.browser.page_server import serving
 from tests.stub_service import ScriptedRunner, started
 from ui import page
 from ui.admin_key import AdminKey
+from ui.chat import build_chat
 from ui.feed import Feed
-from ui.routes import routes
+from ui.sampling_defaults import SamplingDefaults
 from ui.settings_panel import build_settings
 
 
@@ -27,26 +28,13 @@ def serve_settings(
     service = started(runner or ScriptedRunner(seconds=0.01), num_blocks=512)
     feed = Feed(service)
     key = AdminKey(admin_key)
-    demo = page.build_page(sample_chat, lambda: build_settings(service, key))
-    demo.queue(default_concurrency_limit=None)
-    demo.launch(
-        server_port=port,
-        prevent_thread_lock=True,
-        quiet=True,
-        theme=page.THEME,
-        css=page.css_text(),
-        head=page.head_html(),
-        app_kwargs={"routes": routes(service, feed, key)},
-        ssr_mode=False,
-        footer_links=[],
+    defaults = SamplingDefaults()
+    demo = page.build_page(
+        lambda: build_chat(service, epoch=feed.epoch, defaults=defaults),
+        lambda: build_settings(service, key, defaults),
     )
-    feed.start()
-    try:
+    with serving(demo, port, service, feed, key):
         yield service
-    finally:
-        service.close()
-        feed.close()
-        demo.close(verbose=False)
 
 
 if __name__ == "__main__":

@@ -56,13 +56,41 @@ def form(page: Page, server: Server) -> Page:
     return page
 
 
+@pytest.fixture(scope="module")
+def result_page(browser: Browser, server: Server, kept: str) -> Iterator[Page]:
+    """One page with the result for all tests that only look at it: opening it takes longest."""
+    context = browser.new_context()
+    errors: list[str] = []
+    page = context.new_page()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield opened(page, server, kept)
+    context.close()
+    assert errors == []
+
+
 @pytest.fixture
-def result(page: Page, server: Server, kept: str) -> Page:
-    return opened(page, server, kept)
+def result(result_page: Page) -> Page:
+    """The page as it was when the result was opened: everything shown, folded and light."""
+    result_page.set_viewport_size({"width": 1440, "height": 900})
+    result_page.mouse.move(5, 5)
+    if result_page.evaluate("document.body.classList.contains('dark')"):
+        result_page.locator("[data-role=theme]").click()
+    result_page.evaluate(
+        """() => {
+          const tab = document.getElementById("ps-compare");
+          tab.classList.remove("ps-form-open");
+          for (const open of tab.querySelectorAll("details[open]")) open.open = false;
+          scrollTo(0, 0);
+        }"""
+    )
+    result_page.locator("[data-side=A]").focus()
+    result_page.keyboard.press("0")
+    expect(result_page.locator(".ps-compare-timelines [data-role=unzoom]")).to_be_hidden()
+    return result_page
 
 
-def opened(page: Page, server: Server, kept: str, *, theme: str = "light") -> Page:
-    page.goto(f"{server[0]}?result={kept}&__theme={theme}")
+def opened(page: Page, server: Server, kept: str) -> Page:
+    page.goto(f"{server[0]}?result={kept}&__theme=light")
     expect(page.locator("[data-result]")).to_have_attribute("data-result", kept)
     expect(page.locator("[data-side=B] canvas[data-role=axis]")).to_be_visible()
     expect(page.locator("#ps-compare-gaps-plot .js-line")).to_have_count(2)
@@ -187,7 +215,8 @@ def test_choosing_an_effect_fills_both_sides_and_says_what_to_look_at(form: Page
     expect(form.locator(".ps-look-at")).to_contain_text("Look at: Queueing")
 
 
-def test_a_link_reopens_a_result(result: Page) -> None:
+def test_a_link_reopens_a_result(page: Page, server: Server, kept: str) -> None:
+    result = opened(page, server, kept)
     expect(result.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     expect(result.locator(".ps-difference")).to_be_visible()
     expect(result.locator("#ps-compare-form")).to_be_hidden()
@@ -215,7 +244,7 @@ def test_results_are_listed_reopened_and_deleted(form: Page, server: Server, kep
 
 
 def test_exports_are_linked(result: Page, kept: str) -> None:
-    result.locator(".ps-menu summary").click()
+    result.locator("#ps-compare .ps-menu summary").click()
     link = result.get_by_role("link", name=COMPARE["export_csv"])
     with result.expect_download() as download:
         link.click()
@@ -276,22 +305,19 @@ def test_keys_move_the_crosshair(result: Page) -> None:
     expect(result.locator("[data-side=A] .ps-crosshair")).to_be_hidden()
 
 
-def test_a_wide_window_puts_them_side_by_side_and_one_click_stacks_them(
-    page: Page, server: Server, kept: str
-) -> None:
-    page.set_viewport_size({"width": 1600, "height": 1000})
-    opened(page, server, kept)
+def test_a_wide_window_puts_them_side_by_side_and_one_click_stacks_them(result: Page) -> None:
+    result.set_viewport_size({"width": 1600, "height": 1000})
 
     def tops() -> list[float]:
         return [
-            page.locator(f"[data-side={side}] canvas[data-role=lanes]").bounding_box()["y"]  # type: ignore[index]
+            result.locator(f"[data-side={side}] canvas[data-role=lanes]").bounding_box()["y"]  # type: ignore[index]
             for side in "AB"
         ]
 
+    expect(result.locator("[data-side=A] canvas[data-role=axis]")).to_be_visible()
     assert tops()[0] == tops()[1]
-    expect(page.locator("[data-side=A] canvas[data-role=axis]")).to_be_visible()
-    page.locator("[data-role=arrange]").click()
-    expect(page.locator("[data-side=A] canvas[data-role=axis]")).to_be_hidden()
+    result.locator("[data-role=arrange]").click()
+    expect(result.locator("[data-side=A] canvas[data-role=axis]")).to_be_hidden()
     assert tops()[0] < tops()[1]
 
 
@@ -302,47 +328,77 @@ def test_the_timelines_are_named_for_who_does_not_see_them(result: Page) -> None
     )
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_gap_chart_takes_the_theme(page: Page, server: Server, kept: str, theme: str) -> None:
-    opened(page, server, kept, theme=theme)
-    stroke, wanted = page.evaluate(
-        """() => {
-          const probe = document.createElement("i");
-          probe.style.color = "var(--ink)";
-          document.body.append(probe);
-          const line = document.querySelector("#ps-compare-gaps-plot .js-line");
-          return [getComputedStyle(line).stroke, getComputedStyle(probe).color];
-        }"""
-    )
-    assert stroke == wanted
+def test_the_gap_chart_takes_the_theme(result: Page) -> None:
+    strokes = []
+    for _ in range(2):
+        stroke, wanted = result.evaluate(
+            """() => {
+              const probe = document.createElement("i");
+              probe.style.color = "var(--ink)";
+              document.body.append(probe);
+              const line = document.querySelector("#ps-compare-gaps-plot .js-line");
+              return [getComputedStyle(line).stroke, getComputedStyle(probe).color];
+            }"""
+        )
+        assert stroke == wanted
+        strokes.append(stroke)
+        result.locator("[data-role=theme]").click()
+    assert strokes[0] != strokes[1]
 
 
-@pytest.mark.parametrize("width", [320, 390, 1000, 1440])
-def test_no_width_makes_the_page_scroll_sideways(
-    page: Page, server: Server, kept: str, width: int
-) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
-    opened(page, server, kept)
-    page.locator("#ps-compare-change").click()
-    expect(page.locator("#ps-compare-form")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_the_requests_of_both_sides_are_also_a_table(result: Page) -> None:
+    result.locator(".ps-compare-timelines .ps-as-table summary").click()
+    rows = result.locator(".ps-compare-timelines .ps-table tbody tr")
+    expect(rows).to_have_count(4)
+    expect(rows.last).to_contain_text("1,500")
+    head = result.locator(".ps-compare-timelines .ps-table thead")
+    expect(head).to_contain_text("A longest pause")
+    expect(head).to_contain_text("B TTFT")
+    result.locator("#ps-compare-gaps .ps-as-table summary").click()
+    expect(result.locator("#ps-compare-gaps tbody tr")).to_have_count(7)
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (1440, "dark"), (390, "light")])
-def test_the_tab_has_no_serious_finding_of_axe(
-    page: Page, server: Server, kept: str, width: int, theme: str
-) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    opened(page, server, kept, theme=theme)
-    page.locator("#ps-compare-change").click()
-    page.locator(".ps-menu summary").click()
-    found = [
+def test_no_width_makes_the_page_scroll_sideways(result: Page) -> None:
+    result.locator("#ps-compare-change").click()
+    expect(result.locator("#ps-compare-form")).to_be_visible()
+    for width in (1440, 1000, 390, 320):
+        result.set_viewport_size({"width": width, "height": 844})
+        expect(result.locator("#ps-compare-form")).to_be_visible()
+        assert result.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_tab_has_no_serious_finding_of_axe(result: Page) -> None:
+    result.locator("#ps-compare-change").click()
+    result.locator("#ps-compare .ps-menu summary").click()
+    assert serious_findings(result) == []
+    result.locator("[data-role=theme]").click()
+    assert serious_findings(result) == []
+    result.set_viewport_size({"width": 390, "height": 900})
+    assert serious_findings(result) == []
+
+
+def serious_findings(page: Page) -> list[str]:
+    return [
         f"{violation['id']}: {node['target']}: {node['failureSummary']}"
         for violation in Axe().run(page).response["violations"]
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"]
     ]
-    assert found == []
+
+
+def test_any_traffic_can_be_sent_to_both_sides(form: Page) -> None:
+    form.locator("#ps-compare-preset input").click()
+    form.get_by_role("option", name=COMPARE["own"]).click()
+    form.get_by_role("radio", name=re.compile("^Agent")).check()
+    form.locator("#ps-compare-traffic-requests input").fill("8")
+    expect(form.locator("#ps-compare-traffic-card")).to_contain_text("8 requests")
+    expect(form.locator("#ps-a-words")).to_contain_text("New prompts are read whole at once")
+    form.get_by_test_id("Simulation-radio-label").click()
+    set_repeats(form, 1)
+    form.locator("#ps-compare-run").click()
+    expect(form.locator(".ps-workload-line")).to_contain_text("Agent")
+    expect(form.locator(".ps-workload-line")).to_contain_text("8 requests")
+    expect(form.locator("[data-side=B] canvas[data-role=axis]")).to_be_visible()
 
 
 def test_the_chat_stays_as_it_was_behind_the_tab(form: Page) -> None:

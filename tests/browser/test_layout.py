@@ -89,6 +89,24 @@ def test_a_large_window_needs_no_page_scroll(show: Show, width: int, height: int
     assert stack <= 2
 
 
+def test_bars_above_the_columns_take_their_height_from_them(show: Show) -> None:
+    page = show("chat")
+    page.add_style_tag(content=":is(#ps-notice, #ps-turn) { display: block !important; }")
+    page.evaluate("""() => {
+      const show = (id) => {
+        const bar = document.createElement("div");
+        bar.className = "ps-notice";
+        document.querySelector(`${id} .ps-notice`).before(bar);
+        return bar.offsetHeight;
+      };
+      return show("#ps-notice") + show("#ps-turn");
+    }""")
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900
+    columns = page.locator("#ps-columns").bounding_box()
+    assert columns is not None
+    assert columns["y"] + columns["height"] == pytest.approx(900 - 16, abs=1)
+
+
 def test_the_page_does_not_grow_with_its_frame(show: Show) -> None:
     page = show("chat")
     heights = []

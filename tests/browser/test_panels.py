@@ -147,7 +147,9 @@ def test_the_drawer_tells_one_request_and_gives_focus_back(show: Show) -> None:
     assert "R6" in text
     assert re.search(r"add up to TTFT, [\d.]+ s", text)
     assert re.search(rf"Prompt tokens\s+{request['prompt']}", text)
-    assert drawer.locator("[data-role=save]").get_attribute("href").endswith("live/request/R6.json")
+    for role, file in {"save": "R6.json", "trace": "R6.trace"}.items():
+        link = drawer.locator(f"[data-role={role}]")
+        assert link.get_attribute("href").endswith(f"live/request/{file}")
     page.keyboard.press("Escape")
     expect(drawer).to_be_hidden()
     assert page.evaluate("document.activeElement.dataset.request") == "6"

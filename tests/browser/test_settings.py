@@ -169,3 +169,29 @@ def test_talk_mode_is_larger_and_its_crosshair_follows_the_pointer(show: Show) -
     assert page.evaluate("document.documentElement.scrollWidth") <= 1440
     page.evaluate("document.body.classList.remove('ps-talk')")
     assert large == pytest.approx(1.25 * title.bounding_box()["height"], rel=0.05)
+
+
+def test_a_new_chat_starts_with_the_defaults_and_keeps_a_visitors_own(
+    page: Page, open_server: tuple[int, EngineService]
+) -> None:
+    port, _ = open_server
+    limit = page.locator("#ps-counts [data-role=limit]")
+    opened(page, port)
+    expect(limit).to_have_text("max 400 out")
+    page.fill("#ps-default-max-tokens input", "5000")
+    page.click("#ps-sampling-apply")
+    answer = page.locator("#ps-sampling-answer")
+    expect(answer).to_contain_text("max_tokens must be below 2,048")
+    page.fill("#ps-default-max-tokens input", "7")
+    page.fill("#ps-default-temperature input", "0.3")
+    page.click("#ps-sampling-apply")
+    expect(answer).to_have_text(SETTINGS["sampling_applied"])
+    page.reload()
+    expect(limit).to_have_text("max 7 out")
+    page.click("#ps-chat-settings > .label-wrap")
+    expect(page.locator("#ps-temperature input")).to_have_value("0.3")
+    page.fill("#ps-max-tokens input", "3")
+    expect(limit).to_have_text("max 3 out")
+    page.fill("#ps-message textarea", "one")
+    page.click("#ps-send")
+    expect(page.locator("#ps-log .ps-foot")).to_contain_text("reached the 3-token limit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,11 +52,16 @@ def test_a_run_on_the_engine_is_seen_live_and_ends_in_a_table(form: Page) -> Non
     expect(lanes).not_to_have_attribute("aria-label", "Timeline of 0 requests, 0 of them yours.")
     finished(form)
     expect(form.locator("#ps-workload .ps-workload-line")).to_contain_text("6 requests")
-    link = form.url
-    form.goto(link)
+    expect(form.locator("#ps-workload-charts .main-svg").first).to_be_visible()
+    form.goto(form.url)
     finished(form)
     selected = form.get_by_role("tab", name="Workload")
     expect(selected).to_have_attribute("aria-selected", "true")
+    entry = form.locator("#ps-workload-list li").first
+    expect(entry).to_contain_text("6 requests finished in")
+    number = form.locator("#ps-workload-list li").count()
+    entry.locator("[data-delete]").click()
+    expect(form.locator("#ps-workload-list li")).to_have_count(number - 1)
 
 
 def test_a_simulated_run_is_labelled(form: Page) -> None:
@@ -75,7 +81,7 @@ def test_stop_ends_a_run_with_what_there_is(form: Page) -> None:
 
 
 def test_a_shape_brings_its_own_numbers(form: Page) -> None:
-    form.get_by_test_id("Batch-radio-label").click()
+    form.get_by_role("radio", name=re.compile("^Batch")).check()
     expect(form.locator("#ps-workload-requests input")).to_have_value("32")
     expect(form.locator("#ps-workload-card")).to_contain_text("all at once, not streamed")
 
@@ -83,7 +89,7 @@ def test_a_shape_brings_its_own_numbers(form: Page) -> None:
 def test_a_trace_file_is_read_and_its_bad_rows_are_named(form: Page, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text('{"timestamp": 0, "input_length": 20, "output_length": 4}\n"nonsense"\n')
-    form.get_by_test_id("From a trace file-radio-label").click()
+    form.get_by_role("radio", name=re.compile("^From a trace file")).check()
     form.locator("#ps-workload-file input[type=file]").set_input_files(path)
     expect(form.locator("#ps-workload-card")).to_contain_text("1 loaded and 1 rejected")
     expect(form.locator(".ps-rejected")).to_contain_text("Line 2: ")
@@ -92,11 +98,21 @@ def test_a_trace_file_is_read_and_its_bad_rows_are_named(form: Page, tmp_path: P
     expect(form.locator("#ps-workload .ps-workload-line")).to_contain_text("mine.jsonl")
 
 
-@pytest.mark.parametrize("width", [320, 390, 1440])
-def test_no_width_makes_the_page_scroll_sideways(form: Page, width: int) -> None:
-    form.set_viewport_size({"width": width, "height": 844})
-    expect(form.locator("#ps-workload-start")).to_be_visible()
-    assert form.evaluate("document.documentElement.scrollWidth") <= width
+def test_a_length_distribution_asks_only_for_what_it_needs(form: Page) -> None:
+    form.get_by_role("button", name="Prompt lengths").click()
+    expect(form.locator("#ps-workload-prompt-typical")).to_be_hidden()
+    form.locator("#ps-workload-prompt-lengths input").click()
+    form.get_by_role("option", name="empirical").click()
+    expect(form.locator("#ps-workload-prompt-low")).to_be_hidden()
+    form.locator("#ps-workload-prompt-seen textarea").fill("12, 12, 40")
+    expect(form.locator("#ps-workload-card")).to_contain_text("as seen in 3 requests, 12 to 40")
+
+
+def test_no_width_makes_the_page_scroll_sideways(form: Page) -> None:
+    for width in (1440, 390, 320):
+        form.set_viewport_size({"width": width, "height": 844})
+        expect(form.locator("#ps-workload-start")).to_be_visible()
+        assert form.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_tab_has_no_serious_finding_of_axe(form: Page) -> None:

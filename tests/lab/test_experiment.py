@@ -1,26 +1,19 @@
-"""Experiments on the simulation and on a stub engine, their results, files and tables."""
+"""Experiments run in the simulation and on a stub engine: order, turns, presets, stopping."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from engine.core.capacity import Ceilings
 from engine.core.config import EngineConfig
 from engine.core.errors import InvalidRequest
 from engine.core.plan import StepPlan
 from engine.core.policies import POLICIES
-from engine.core.request import FinishReason, SamplingParams
-from engine.lab.backends import ServiceBackend, SimulatedBackend
+from engine.core.request import SamplingParams
+from engine.lab.backends import ServiceBackend
 from engine.lab.experiment import (
     Experiment,
     ExperimentProgress,
@@ -30,62 +23,16 @@ from engine.lab.experiment import (
     perform,
     perform_in_turn,
 )
-from engine.lab.measures import Limits, cost
 from engine.lab.presets import PRESETS
-from engine.lab.reporting import change_label
-from engine.lab.results import Result, ResultNotFound, ResultStore
-from engine.lab.runs import Progress, Run
-from engine.lab.simulation import SMOLLM2_135M, simulated_tokens
+from engine.lab.results import Result
 from engine.lab.verdict import VerdictKind
-from engine.lab.workload import Part, Workload, WorkloadSpec, build
+from engine.lab.workload import Part, WorkloadSpec, build
 from engine.lab.workload_arrivals import Constant, Poisson
 from engine.lab.workload_lengths import Fixed, Uniform
-from engine.lab.workload_shapes import SHAPES
 from engine.lab.workload_text import TokenSource
 from tests.core.stubs import VOCABULARY
+from tests.lab.experiments import BASE, LIMITS, SOURCE, Recorded, chat, compared
 from tests.stub_service import ScriptedRunner, started
-from tests.telemetry.records import record
-
-CEILINGS = Ceilings(1e12, 25e9, 0.003)
-SOURCE = simulated_tokens(SMOLLM2_135M)
-BASE = EngineConfig(num_blocks=1_024, fingerprint="secret")
-LIMITS = Limits(ttft_seconds=0.2, tpot_seconds=0.02)
-
-
-class Recorded(SimulatedBackend):
-    """The simulation, noting under which policy each run was made."""
-
-    def __init__(self, seconds_left: Callable[[], float] | None = None) -> None:
-        super().__init__("SmolLM2-135M", SMOLLM2_135M, CEILINGS)
-        self.policies: list[str] = []
-        self.digests: list[str] = []
-        self._left = seconds_left
-
-    def seconds_left(self) -> float | None:
-        return None if self._left is None else self._left()
-
-    def run(
-        self,
-        workload: Workload,
-        config: EngineConfig,
-        progress: Progress,
-        should_stop: Callable[[], bool],
-    ) -> Run:
-        self.policies.append(config.policy)
-        self.digests.append(workload.digest())
-        return super().run(workload, config, progress, should_stop)
-
-
-def chat(pair: int) -> Workload:
-    return build(replace(SHAPES["chat"].spec, num_requests=8).with_seed(pair), SOURCE)
-
-
-def compared(num_pairs: int = 2, **changes: Any) -> Result:
-    b = config_with(BASE, changes or {"policy": "static"})
-    experiment = Experiment(
-        title="=chat", configs=(BASE, b), workload=chat, num_pairs=num_pairs, limits=LIMITS
-    )
-    return perform(experiment, Recorded())
 
 
 def test_runs_are_interleaved_and_a_pair_shares_its_traffic() -> None:
@@ -161,114 +108,6 @@ def test_presets_show_their_effects_in_the_simulation() -> None:
     assert small.latency["longest_pause"].max < large.latency["longest_pause"].max
 
 
-def test_a_result_survives_its_file_exactly() -> None:
-    result = compared()
-    text = result.to_json()
-    assert Result.from_json(text) == result
-    parsed = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
-    assert parsed["simulated"] is True
-    assert "secret" not in text
-    assert parsed["sides"][0]["config"]["policy"] == "chunked"
-    assert len(parsed["workload"]["seeds"]) == 2
-
-
-def test_a_run_in_which_nothing_finished_is_strict_json_too() -> None:
-    experiment = Experiment(
-        title="nothing fits",
-        configs=(replace(BASE, max_model_len=8), replace(BASE, max_model_len=8, max_running=2)),
-        workload=chat,
-    )
-    result = perform(experiment, Recorded())
-    side = result.sides[0]
-    assert side.requests["refused"] == 8
-    assert side.requests["finished"] == 0
-    assert side.latency["ttft"].count == 0
-    text = result.to_json()
-    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in the JSON"))
-    assert Result.from_json(text) == result
-
-
-def test_the_table_has_counts_and_claims_nothing_of_few_runs() -> None:
-    table = {row.metric: row for row in compared().difference_table()}
-    assert list(table)[:5] == ["ttft", "itl", "longest_pause", "tpot", "e2e"]
-    assert table["ttft"].counts == (16, 16)
-    assert set(table["ttft"].cells) == {"p50", "p95", "p99"}
-    cells = [cell for row in table.values() for cell in row.cells.values()]
-    assert all(cell.better is None for cell in cells)
-    assert any("lower" in cell.change or "higher" in cell.change for cell in cells)
-    one_side = Experiment(title="t", configs=(BASE,), workload=chat)
-    assert perform(one_side, Recorded()).difference_table() == []
-
-
-def test_the_table_marks_what_six_pairs_show() -> None:
-    result = perform(PRESETS["slots"].experiment(BASE, SOURCE, num_pairs=6), Recorded())
-    table = {row.metric: row for row in result.difference_table()}
-    assert table["throughput"].cells["all"].better is True
-    assert table["queueing"].cells["p95"].better is True
-    assert table["itl"].cells["p50"].better is False
-
-
-def test_exports_open_in_pandas_and_carry_the_settings() -> None:
-    result = compared()
-    frame = pd.read_csv(io.StringIO("".join(result.csv_lines())))
-    assert len(frame) == 4
-    assert list(frame["side"]) == ["A", "A", "B", "B"]
-    assert set(frame["config.policy"]) == {"chunked", "static"}
-    assert frame["simulated"].all()
-    assert frame["ttft.p50"].dtype == "float64"
-    assert (frame["title"] == "'=chat").all()
-    sends = pd.read_csv(io.StringIO("".join(result.send_lines())))
-    assert len(sends) == 32
-    assert (sends["actual"] >= sends["planned"]).all()
-
-
-def test_text_that_a_spreadsheet_would_run_is_neutralised_and_numbers_are_not() -> None:
-    for title in ("=1+1", "+A1", "-2+3", "@x"):
-        result = replace(compared(1), title=title, machine={"offset": -4.5})
-        rows = list(csv.DictReader(io.StringIO("".join(result.csv_lines()))))
-        assert {row["title"] for row in rows} == {"'" + title}
-        assert float(rows[0]["machine.offset"]) == -4.5
-
-
-def test_good_requests_are_those_that_finished_within_both_limits() -> None:
-    good = record(tokens=(0.1, 0.11, 0.12))
-    late = record(tokens=(0.3, 0.31, 0.32))
-    slow = record(tokens=(0.1, 0.2, 0.3))
-    failed = replace(good, finish_reason=FinishReason.ERROR)
-    one_token = record(tokens=(0.1,))
-    assert [LIMITS.met_by(r) for r in (good, late, slow, failed, one_token)] == [
-        True,
-        False,
-        False,
-        False,
-        True,
-    ]
-    silent = replace(good, streamed=False, token_delivered=())
-    assert LIMITS.met_by(silent)
-    assert not LIMITS.met_by(replace(silent, token_sampled=(0.5, 0.51, 0.52)))
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
-def test_limits_that_limit_nothing_are_refused(value: float) -> None:
-    with pytest.raises(InvalidRequest, match="TTFT limit"):
-        Limits(ttft_seconds=value)
-
-
-def test_goodput_and_cost_follow_from_counts_and_seconds() -> None:
-    result = compared()
-    for side in result.sides:
-        assert side.goodput is not None
-        assert side.good_share is not None
-        assert side.goodput * side.seconds == pytest.approx(side.good_share * 16)
-    priced = cost(3.6, seconds=1_000.0, output_tokens=500_000, good=10)
-    assert priced.per_million_output_tokens == pytest.approx(2.0)
-    assert priced.per_good_request == pytest.approx(0.1)
-    nothing = cost(3.6, seconds=10.0, output_tokens=0, good=0)
-    assert (nothing.per_million_output_tokens, nothing.per_good_request) == (None, None)
-    with pytest.raises(InvalidRequest, match="price"):
-        cost(-1.0, seconds=1.0, output_tokens=1, good=None)
-
-
 def test_an_experiment_out_of_time_keeps_whole_pairs_and_says_so() -> None:
     left = iter([1e9, -1.0])
     backend = Recorded(seconds_left=lambda: next(left))
@@ -311,61 +150,6 @@ def test_impossible_experiments_are_refused() -> None:
         config_with(BASE, {"colour": "red"})
     with pytest.raises(InvalidRequest, match="fingerprint is not a setting"):
         config_with(BASE, {"fingerprint": "x"})
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"policy": "static"}, "static batching"),
-        ({"prefix_caching": False}, "no prefix caching"),
-        ({"max_batched_tokens": 64, "max_running": 2}, "a token budget of 64 and 2 slots"),
-        ({"max_waiting": 9}, "max_waiting 9"),
-        ({}, "the same configuration"),
-    ],
-)
-def test_what_differs_is_named_in_words(changes: dict[str, Any], words: str) -> None:
-    assert change_label(BASE, config_with(BASE, changes)) == words
-
-
-def test_results_are_listed_reopened_and_deleted(tmp_path: Path) -> None:
-    store = ResultStore(tmp_path / "results")
-    assert store.list() == []
-    result = compared()
-    store.save(result)
-    (entry,) = store.list()
-    assert (entry.id, entry.title, entry.simulated) == (result.id, "=chat", True)
-    assert store.load(result.id) == result
-    (tmp_path / "results" / "broken.json").write_text("{")
-    (tmp_path / "results" / "other.json").write_text("[1]")
-    assert len(store.list()) == 1
-    with pytest.raises(ResultNotFound, match="cannot be read"):
-        store.load("broken")
-    store.delete(result.id)
-    store.delete(result.id)
-    with pytest.raises(ResultNotFound, match="There is no result"):
-        store.load(result.id)
-
-
-@pytest.mark.parametrize("name", ["../secret", "", "a/b", "A", "x" * 65, ".."])
-def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidRequest, match="not the name of a result"):
-        ResultStore(tmp_path).load(name)
-
-
-def test_the_folder_is_bounded_by_number_and_size(tmp_path: Path) -> None:
-    result = compared(1)
-    size = len(result.to_json().encode())
-    by_number = ResultStore(tmp_path / "n", max_results=3)
-    by_size = ResultStore(tmp_path / "s", max_bytes=int(2.5 * size))
-    for number in range(5):
-        made = replace(result, id=f"result-{number}", created=float(number))
-        by_number.save(made)
-        by_size.save(made)
-    assert [entry.id for entry in by_number.list()] == ["result-4", "result-3", "result-2"]
-    assert [entry.id for entry in by_size.list()] == ["result-4", "result-3"]
-    tiny = ResultStore(tmp_path / "t", max_bytes=1)
-    tiny.save(result)
-    assert len(tiny.list()) == 1
 
 
 def test_a_real_engine_runs_both_sides_from_an_empty_cache_and_serves_others_after() -> None:

@@ -18,7 +18,7 @@ from ui import admin_key, settings_change
 from ui.admin_key import AdminKey
 from ui.feed import Feed
 from ui.routes import routes
-from ui.settings_change import NUMBERS, SettingsChange
+from ui.settings_change import NAMES, SettingsChange
 from ui.words_settings import SETTINGS
 
 LONG = SamplingParams(max_tokens=1500, ignore_eos=True)
@@ -33,27 +33,36 @@ def service() -> Iterator[EngineService]:
 
 def changed(service: EngineService, **changes: Any) -> list[Any]:
     values = SettingsChange(service).current()
-    names = [*(number.name for number in NUMBERS), "prefix_caching"]
     for name, value in changes.items():
-        values[names.index(name)] = value
+        values[NAMES.index(name)] = value
     return values
 
 
 def test_the_fields_show_what_the_engine_has(service: EngineService) -> None:
     service.reconfigure(max_batched_tokens=99)
-    assert SettingsChange(service).current() == [99, 8, 64, 256, True]
+    shown = [99, 8, 64, 0, 256, "chunked", "first-come", True]
+    assert SettingsChange(service).current() == shown
 
 
 def test_limits_change_without_ending_a_request(service: EngineService) -> None:
     stream = service.submit([65] * 50, LONG)
-    answer = SettingsChange(service).apply(changed(service, max_running=3, max_waiting=5), None)
+    wanted = {
+        "max_running": 3,
+        "max_waiting": 5,
+        "long_prompt_threshold": 16,
+        "queue_order": "shortest-prompt",
+    }
+    answer = SettingsChange(service).apply(changed(service, **wanted), None)
     assert answer.text == SETTINGS["applied"]
-    assert (service.config.max_running, service.config.max_waiting) == (3, 5)
+    assert {name: getattr(service.config, name) for name in wanted} == wanted
     assert [record.finished for record in service.store.live()] == [None]
     stream.close()
 
 
-@pytest.mark.parametrize("changes", [{"num_blocks": 100}, {"prefix_caching": False}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_blocks": 100}, {"prefix_caching": False}, {"policy": "static"}],
+)
 def test_a_restart_is_asked_for_and_then_done(
     service: EngineService, changes: dict[str, Any]
 ) -> None:
@@ -91,6 +100,14 @@ def test_an_agreement_holds_for_no_other_change(service: EngineService) -> None:
         ({"max_waiting": float("nan")}, "Queue limit must be a whole number; got nan."),
         ({"max_waiting": 1e9}, "Queue limit must be from 1 to 10,000; got 1,000,000,000."),
         ({"num_blocks": -1}, "KV blocks must be at least 1; got -1."),
+        (
+            {"long_prompt_threshold": -1},
+            "Long-prompt threshold must be from 0 to 65,536; got -1.",
+        ),
+        (
+            {"policy": "fair"},
+            "policy must be one of chunked, prefill-first, static; got 'fair'.",
+        ),
         (
             {"num_blocks": 2000},
             "KV blocks must be at most 1,024: that is 8 slots at the full context of 2,048 "

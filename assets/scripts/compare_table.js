@@ -1,0 +1,51 @@
+// "Show as table" of the timelines: the requests of the drawn runs, each in one row with both sides'
+// numbers. Pure: sides in, texts out, and the one function that writes them.
+
+import { count, DASH, duration, seconds } from "./formats.js";
+import { fill } from "./words.js";
+
+const MOST_ROWS = 200;
+
+/** {caption, head, rows}: texts only; sides as in compare.js, words of ui/words_compare.py. */
+export function requestTable(sides, words) {
+  const total = Math.max(...sides.map(({ requests }) => requests.length));
+  const shown = Math.min(total, MOST_ROWS);
+  const head = sides.flatMap(({ name }) => words.table_side.map((title) => named(title, name, sides)));
+  const rows = Array.from({ length: shown }, (_, i) => row(sides.map(({ requests }) => requests[i])));
+  return {
+    caption: fill(words.table_caption, { n: count(shown), total: count(total) }),
+    head: [...words.table_head, ...head],
+    rows,
+  };
+}
+
+const named = (title, name, sides) => fill(title, { name: sides.length > 1 ? name : "" }).trim();
+
+function row(requests) {
+  const first = requests.find(Boolean);
+  const facts = [first.id, count(first.prompt), count(first.mx ?? first.out), since(first.sub)];
+  const each = requests.flatMap((r) =>
+    r ? [count(r.cached), duration(r.ttft), duration(r.longestPause), since(r.end)] : [DASH, DASH, DASH, DASH]);
+  return [...facts, ...each];
+}
+
+const since = (t) => (t === null || t === undefined ? DASH : `${seconds(t).toFixed(2)} s`);
+
+/** Put a table into `holder` in place of what is there. */
+export function writeTable(holder, { caption, head, rows }) {
+  const table = document.createElement("table");
+  table.createCaption().textContent = caption;
+  const top = table.createTHead().insertRow();
+  for (const title of head) {
+    const cell = document.createElement("th");
+    cell.scope = "col";
+    cell.textContent = title;
+    top.append(cell);
+  }
+  const body = table.createTBody();
+  for (const values of rows) {
+    const line = body.insertRow();
+    for (const value of values) line.insertCell().textContent = value;
+  }
+  holder.replaceChildren(table);
+}
