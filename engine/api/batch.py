@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.api.access import Share
+from engine.api.shares import Share
 from engine.core.errors import InvalidRequest
 from engine.core.request import (
     SEED_LIMIT,
@@ -121,6 +121,12 @@ def check_size(service: EngineService, num_requests: int) -> None:
         )
 
 
+def free_slots(service: EngineService) -> int:
+    """Slots that nobody holds now."""
+    engine = service.engine
+    return engine.config.max_running - len(engine.scheduler.running) if engine else 0
+
+
 def submit(
     service: EngineService,
     prompts: Sequence[Sequence[int]],
@@ -133,20 +139,33 @@ def submit(
     """Submit every prompt `num_choices` times; all of them or, if one is refused, none.
 
     Choice i of a prompt draws with seed + i where a seed is given. Options are those of
-    `EngineService.submit`. Raises what that raises.
+    `EngineService.submit`. Raises what that raises, and ApiError when the client would hold too
+    many tokens.
     """
     choices: list[Choice] = []
     batch = Batch(choices, share)
     try:
+        share.reserve(num_choices * _most_tokens(service, prompts, params))
         for prompt_index, token_ids in enumerate(prompts):
             for offset in range(num_choices):
                 own = replace(params, seed=_shifted(params.seed, offset))
                 stream, request = service.submit_request(token_ids, own, **options)
+                share.add(request)
                 choices.append(Choice(len(choices), prompt_index, stream, request))
     except BaseException:
         batch.close()
         raise
     return batch
+
+
+def _most_tokens(
+    service: EngineService, prompts: Sequence[Sequence[int]], params: SamplingParams
+) -> int:
+    """What one choice of each prompt may come to, in tokens: no answer outgrows the context."""
+    context = service.config.max_model_len if service.config else 0
+    return sum(
+        max(len(prompt), min(len(prompt) + params.max_tokens, context)) for prompt in prompts
+    )
 
 
 def _shifted(seed: int | None, offset: int) -> int | None:

@@ -118,7 +118,14 @@ def add_error_handlers(app: FastAPI) -> None:
     async def by_status(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         headers = {**(error.headers or {}), **echo_request_id(request)}
-        return ApiError(error.status_code, str(error.detail)).response(headers)
+        place = f"{request.method} {request.url.path[:200]}"
+        known = "the routes and their methods are in /v1/openapi.json"
+        sentences = {
+            404: f"There is nothing at {place}; {known}.",
+            405: f"{place} is not offered; {known}.",
+        }
+        sentence = sentences.get(error.status_code, str(error.detail))
+        return ApiError(error.status_code, sentence).response(headers)
 
     app.add_exception_handler(PhaseScopeError, refused)
     app.add_exception_handler(RequestValidationError, invalid)

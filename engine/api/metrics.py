@@ -56,6 +56,8 @@ _GAUGES = {
     "vllm:num_requests_running": "Requests that hold a slot.",
     "vllm:num_requests_waiting": "Requests in the queue.",
     "vllm:kv_cache_usage_perc": "Share of the KV blocks in use, 0 to 1.",
+    # The name that vLLM had for it before 0.11.
+    "vllm:gpu_cache_usage_perc": "Share of the KV blocks in use, 0 to 1.",
     "phasescope:evictable_blocks": "KV blocks that are free to take but still hold a prefix.",
 }
 # Help text and labels of its own.
@@ -90,6 +92,8 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...], tuple[str, ...]]] = {
     "vllm:request_decode_time_seconds": ("First to last token sampled.", _REQUEST_BUCKETS, ()),
     "vllm:request_prompt_tokens": ("Prompt tokens a request.", (), ()),
     "vllm:request_generation_tokens": ("Output tokens a request.", (), ()),
+    # In vLLM the longest of a call's choices, each of which is a request of its own here.
+    "vllm:request_max_num_generation_tokens": ("Output tokens a request.", (), ()),
     "vllm:request_params_max_tokens": ("Output limit a request, as held to.", (), ()),
     "vllm:iteration_tokens_total": ("Positions computed a step.", _STEP_TOKEN_BUCKETS, ()),
     "phasescope:ttft_part_seconds": (
@@ -241,7 +245,8 @@ class _Families:
         self._observe("vllm:request_decode_time_seconds", decode)
         self._observe("vllm:request_inference_time_seconds", inference)
         self._observe("vllm:request_prompt_tokens", record.num_prompt_tokens)
-        self._observe("vllm:request_generation_tokens", record.num_output_tokens)
+        for name in ("request_generation_tokens", "request_max_num_generation_tokens"):
+            self._observe(f"vllm:{name}", record.num_output_tokens)
         self._observe("vllm:request_params_max_tokens", record.max_output_tokens)
         self._observe("phasescope:longest_pause_seconds", values.longest_pause)
 
@@ -279,7 +284,8 @@ class _Families:
         if engine is not None:
             pool = engine.scheduler.pool
             usage = pool.num_used / engine.config.num_blocks
-            self._gauges["vllm:kv_cache_usage_perc"].labels(**self._base).set(usage)
+            for name in ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"):
+                self._gauges[name].labels(**self._base).set(usage)
             self._gauges["phasescope:evictable_blocks"].labels(**self._base).set(pool.num_evictable)
 
     def _bound(self, step: StepRecord, info: ModelInfo) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WithJsonSchema
-from pydantic.functional_validators import WrapValidator
+from pydantic.functional_validators import AfterValidator, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from engine.core.errors import InvalidRequest
@@ -41,9 +41,23 @@ Prompt = Annotated[
     WrapValidator(_in_one_sentence),
 ]
 
+
+def _with_known_roles(value: Any) -> Any:
+    """The messages with OpenAI's newer name for the system role as templates know it."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {**message, "role": "system"}
+        if isinstance(message, dict) and message.get("role") == "developer"
+        else message
+        for message in value
+    ]
+
+
 # The tokenizer checks messages, for the page as well; here they are only described.
 Messages = Annotated[
     Any,
+    AfterValidator(_with_known_roles),
     WithJsonSchema(
         {
             "type": "array",
@@ -52,7 +66,10 @@ Messages = Annotated[
                 "type": "object",
                 "required": ["role", "content"],
                 "properties": {
-                    "role": {"type": "string", "enum": ["system", "user", "assistant"]},
+                    "role": {
+                        "type": "string",
+                        "enum": ["system", "developer", "user", "assistant"],
+                    },
                     "content": {
                         "anyOf": [
                             {"type": "string"},

@@ -12,7 +12,7 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from engine.api.access import Access
-from engine.api.batch import Batch, check_size, submit
+from engine.api.batch import Batch, check_size, free_slots, submit
 from engine.api.errors import ApiError, echo_request_id, request_id
 from engine.api.forms import ChatForm, CompletionForm, Form
 from engine.api.guard import CLIENT_GONE, arrival, guarded_route
@@ -20,6 +20,7 @@ from engine.api.replies import (
     ChatReply,
     CompletionReply,
     ErrorReply,
+    Model,
     ModelList,
     TokenizeReply,
 )
@@ -70,6 +71,11 @@ def router(service: EngineService, access: Access) -> APIRouter:
         """The model that is served."""
         return api.models()
 
+    @routes.get("/v1/models/{model:path}", responses={200: {"model": Model}}, response_model=None)
+    async def one_model(model: str) -> Response:
+        """The model of that name."""
+        return api.model(model)
+
     @routes.post("/v1/chat/completions", response_model=ChatReply, responses=streamed)
     async def chat(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation, whole or as a stream.
@@ -100,15 +106,10 @@ class _Api:
         self._created = int(time.time())
 
     def models(self) -> Response:
-        info, config = self._serving(None)
-        model = {
-            "id": info.name,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "phasescope",
-            "max_model_len": config.max_model_len,
-        }
-        return _json(orjson.dumps({"object": "list", "data": [model]}))
+        return _json(orjson.dumps({"object": "list", "data": [self._model(None)]}))
+
+    def model(self, name: str) -> Response:
+        return _json(orjson.dumps(self._model(name)))
 
     async def chat(self, body: ChatRequest, request: Request) -> Response:
         _, config = self._serving(body.model)
@@ -177,7 +178,9 @@ class _Api:
         writer = self._writer(body, form)
         label = request_id(request) or writer.id
         check_size(self._service, count * body.num_choices)
-        share = self._access.take(request, count * body.num_choices)
+        share = self._access.take(
+            request, count * body.num_choices, free_slots=free_slots(self._service)
+        )
 
         def start() -> Batch:
             return submit(
@@ -227,6 +230,16 @@ class _Api:
         if body.stream:
             return EventStream(writer.echoed_events(choices, num_tokens), None, headers)
         return _json(writer.echoed(choices, num_tokens), headers)
+
+    def _model(self, name: str | None) -> dict[str, Any]:
+        info, config = self._serving(name)
+        return {
+            "id": info.name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "phasescope",
+            "max_model_len": config.max_model_len,
+        }
 
     def _writer(self, body: Generation, form: Form) -> Writer:
         info, _ = self._serving(body.model)

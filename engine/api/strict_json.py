@@ -43,12 +43,18 @@ def parse_object(body: bytes) -> dict[str, Any]:
         return int(value) if value.is_integer() and abs(value) < _EXACT else value
 
     try:
-        value = json.loads(body, parse_constant=refuse, parse_float=finite)
+        # Python would take UTF-16 and UTF-32 too.
+        text = body.decode("utf-8-sig")
+        value = json.loads(text, parse_constant=refuse, parse_float=finite)
         where = _path_of(value, met[0]) if met else None
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply; send flatter JSON.") from None
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"The body is not UTF-8 at byte {error.start}; JSON has to be."
+        ) from None
     except ValueError as error:
-        # Covers undecodable bytes and integers of thousands of digits too.
+        # Covers integers of thousands of digits too.
         raise InvalidRequest(f"The body is not JSON: {error}.") from None
     if met:
         raise InvalidRequest(

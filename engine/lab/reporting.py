@@ -105,9 +105,13 @@ def change_label(a: EngineConfig, b: EngineConfig) -> str:
         elif name == "prefix_caching":
             words.append("prefix caching" if b.prefix_caching else "no prefix caching")
         else:
-            pattern = _SETTING_WORDS.get(name, f"{name} {{}}")
-            words.append(pattern.format(value))
+            words.append(_setting_words(name, value))
     return " and ".join(words) if words else "the same configuration"
+
+
+def _setting_words(name: str, value: str) -> str:
+    words = _SETTING_WORDS.get(name, f"{name} {{}}").format(value)
+    return words.removesuffix("s") if value == "1" else words  # every plural here ends in s
 
 
 def _side(

@@ -1,6 +1,6 @@
-"""Our numbers beside those that AIPerf measures from outside, request by request.
+"""Our numbers beside those that others' load generators measure from outside, request by request.
 
-AIPerf sends a request id that our records keep, so its rows and ours are joined, not only their
+Each tool sends request ids that our records keep, so its rows and ours are joined, not only their
 averages. Its clock starts before it connects and ours when the request has arrived; what lies in
 between is the difference that this prints. Run it as `make truth`.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -24,12 +23,22 @@ from typing import Any
 import httpx
 
 from engine.core.errors import PhaseScopeError
+from engine.lab.truth_tools import AIPerf, Load, Measured, Outside, Tool, VllmBench
 from engine.model.cache import cache_folder
 from engine.telemetry.metrics import percentile
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 120
 RELATIVE, ABSOLUTE_MS = 0.03, 5.0
+"""How far a request's figure may lie from the outside one, and throughput by the first."""
+
+SHARE = 0.95
+"""Of the requests, how many must lie within that."""
+
+_SETTLE_SECONDS = 5.0
+
+Pair = tuple[Measured, dict[str, Any]]
+"""A request from outside, and our own record of it as `/live/requests.json` tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +55,9 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """One run at one concurrency. Times are milliseconds, throughput output tokens a second."""
+    """One tool's run at one concurrency. Milliseconds, and output tokens a second."""
 
+    tool: str
     concurrency: int
     sent: int
     joined: int
@@ -56,11 +66,22 @@ class Truth:
     our_throughput: float
     agreements: tuple[Agreement, ...]
 
+    @property
+    def holds(self) -> bool:
+        """Whether every request is joined with equal tokens, and all figures agree."""
+        rate = abs(self.our_throughput / self.outside_throughput - 1)
+        return (
+            self.joined == self.sent == self.equal_token_counts
+            and rate <= RELATIVE
+            and all(agreement.within >= SHARE for agreement in self.agreements)
+        )
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the comparison; 0 when 95 % of the requests agree within 3 % or 5 ms, else 1."""
     parser = argparse.ArgumentParser(prog="python -m engine.lab.truth", description=__doc__)
-    parser.add_argument("--aiperf", required=True, help="AIPerf's executable")
+    parser.add_argument("--aiperf", help="AIPerf's executable")
+    parser.add_argument("--vllm-bench", help="Python of an environment with vllm")
     parser.add_argument("--url", help="a running server; default: start one")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--requests", type=int, default=24)
@@ -68,50 +89,93 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output-tokens", type=int, default=64)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
+    tools = _tools(options)
+    if not tools:
+        parser.error("name at least one load generator, with --aiperf or --vllm-bench")
+    if options.output_tokens < 2:
+        parser.error("--output-tokens must be at least 2: one token has no gap behind it")
     with _server(options.url) as url, tempfile.TemporaryDirectory() as folder:
         results = [
-            _compare(options, url, Path(folder) / str(concurrency), concurrency)
+            _compare(tool, _load(options, url, concurrency), Path(folder))
             for concurrency in options.concurrency
+            for tool in tools
         ]
     if options.json:
-        print(json.dumps([asdict(result) for result in results], indent=2))
+        print(json.dumps([asdict(r) | {"holds": r.holds} for r in results], indent=2))
     else:
         _print_table(results)
-    return 0 if all(_holds(result) for result in results) else 1
+    return 0 if all(result.holds for result in results) else 1
 
 
-def _compare(options: argparse.Namespace, url: str, folder: Path, concurrency: int) -> Truth:
-    """One run of AIPerf, joined with our records by request id."""
-    _run_aiperf(options, url, folder, concurrency)
-    outside = _outside_records(folder)
-    ours = {r["label"]: r for r in httpx.get(f"{url}/live/requests.json", timeout=60).json()}
-    pairs = [(record, ours[name]) for name, record in outside.items() if name in ours]
-    if not pairs:
-        raise PhaseScopeError("AIPerf's requests are not among our records; see its log.")
-    return Truth(
+def _tools(options: argparse.Namespace) -> list[Tool]:
+    tools: list[Tool] = []
+    if options.aiperf:
+        tools.append(AIPerf(options.aiperf))
+    if options.vllm_bench:
+        tools.append(VllmBench(options.vllm_bench))
+    return tools
+
+
+def _load(options: argparse.Namespace, url: str, concurrency: int) -> Load:
+    return Load(
+        url=url,
+        model=httpx.get(f"{url}/v1/models", timeout=30).json()["data"][0]["id"],
+        tokenizer=_tokenizer_folder(),
         concurrency=concurrency,
-        sent=len(outside),
-        joined=len(pairs),
-        equal_token_counts=sum(
-            a["output_sequence_length"] == b["num_output_tokens"] for a, b in pairs
-        ),
-        outside_throughput=_outside_throughput(folder),
-        our_throughput=_our_throughput([b for _, b in pairs]),
-        agreements=(
-            _agree("TTFT", [(a["time_to_first_token"], 1e3 * b["ttft_seconds"]) for a, b in pairs]),
-            _agree(
-                "TPOT (AIPerf's ITL)",
-                [(a["inter_token_latency"], 1e3 * b["tpot_seconds"]) for a, b in pairs],
-            ),
-            _agree(
-                "longest output gap",
-                [
-                    (max(a["inter_chunk_latency"]), 1e3 * max(b["output_gaps_seconds"]))
-                    for a, b in pairs
-                ],
-            ),
-        ),
+        requests=options.requests,
+        input_tokens=options.input_tokens,
+        output_tokens=options.output_tokens,
     )
+
+
+def _compare(tool: Tool, load: Load, parent: Path) -> Truth:
+    """One run of a tool, joined with our records by request id."""
+    outside = tool.run(load, Path(tempfile.mkdtemp(dir=parent)))
+    pairs = _joined(load.url, outside)
+    if not pairs:
+        raise PhaseScopeError(f"{tool.name}'s requests are not among our records.")
+    return compare(tool.name, load.concurrency, outside, pairs)
+
+
+def compare(tool: str, concurrency: int, outside: Outside, pairs: Sequence[Pair]) -> Truth:
+    """What a tool measured beside our records of the same requests."""
+    agreements = [
+        _agree("TTFT", [(a.ttft, 1e3 * b["ttft_seconds"]) for a, b in pairs]),
+        _agree("TPOT", [(a.tpot, 1e3 * b["tpot_seconds"]) for a, b in pairs]),
+        _agree("longest output gap", [(max(a.gaps), max(_our_gaps(b))) for a, b in pairs]),
+    ]
+    if outside.itl_is_gaps:
+        medians = [(_p50(a.gaps), _p50(_our_gaps(b))) for a, b in pairs]
+        agreements.append(_agree("median output gap", medians))
+    return Truth(
+        tool=tool,
+        concurrency=concurrency,
+        sent=len(outside.requests),
+        joined=len(pairs),
+        equal_token_counts=sum(a.output_tokens == b["num_output_tokens"] for a, b in pairs),
+        outside_throughput=outside.throughput,
+        our_throughput=_our_throughput([b for _, b in pairs]),
+        agreements=tuple(agreements),
+    )
+
+
+def _joined(url: str, outside: Outside) -> list[Pair]:
+    """The requests that our records know by the id the tool sent."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        answer = httpx.get(f"{url}/live/requests.json", timeout=60)
+        ours = {record["label"]: record for record in answer.json()}
+        pairs = [
+            (measured, ours[name]) for name, measured in outside.requests.items() if name in ours
+        ]
+        # A record is closed a moment after its last token was sent.
+        if len(pairs) == len(outside.requests) or time.monotonic() > deadline:
+            return pairs
+        time.sleep(0.2)
+
+
+def _our_gaps(record: dict[str, Any]) -> list[float]:
+    return [1e3 * gap for gap in record["output_gaps_seconds"]]
 
 
 def _agree(figure: str, pairs: Sequence[tuple[float, float]]) -> Agreement:
@@ -140,54 +204,8 @@ def _our_throughput(records: Sequence[dict[str, Any]]) -> float:
     return float(sum(record["num_output_tokens"] for record in records) / (end - start))
 
 
-def _holds(result: Truth) -> bool:
-    rate = abs(result.our_throughput / result.outside_throughput - 1)
-    return (
-        result.joined == result.sent == result.equal_token_counts
-        and rate <= RELATIVE
-        and all(agreement.within >= 0.95 for agreement in result.agreements)
-    )
-
-
-def _run_aiperf(options: argparse.Namespace, url: str, folder: Path, concurrency: int) -> None:
-    model = httpx.get(f"{url}/v1/models", timeout=30).json()["data"][0]["id"]
-    folder.mkdir(parents=True)
-    # With an offline switch set, AIPerf takes the tokenizer's folder for a hub id.
-    switches = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
-    environ = {name: value for name, value in os.environ.items() if name not in switches}
-    command = [options.aiperf, "profile", "-m", model, "-u", url, "--endpoint-type", "chat"]
-    command += ["--streaming", "--use-server-token-count", "--tokenizer", str(_tokenizer_folder())]
-    command += ["--concurrency", str(concurrency), "--request-count", str(options.requests)]
-    # A high constant rate makes AIPerf sleep while it waits for a free slot: it would spin.
-    command += ["--request-rate", "100", "--arrival-pattern", "constant"]
-    command += ["--isl", str(options.input_tokens), "--isl-stddev", "0"]
-    command += ["--osl", str(options.output_tokens), "--osl-stddev", "0"]
-    # Another seed each time: else the prefix cache would answer.
-    command += ["--random-seed", str(time.time_ns() % 2**31), "--export-level", "records"]
-    command += ["--extra-inputs", '{"ignore_eos": true, "temperature": 0}']
-    command += ["--no-gpu-telemetry", "--ui", "none", "--artifact-dir", str(folder)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=1200)
-    if done.returncode:
-        raise PhaseScopeError(f"AIPerf failed: {(done.stderr or done.stdout)[-800:]}")
-
-
-def _outside_records(folder: Path) -> dict[str, dict[str, Any]]:
-    """AIPerf's requests by their id: metric name -> value."""
-    records = {}
-    for line in (folder / "profile_export.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        metrics = {name: metric["value"] for name, metric in row["metrics"].items()}
-        records[row["metadata"]["x_request_id"]] = metrics
-    return records
-
-
-def _outside_throughput(folder: Path) -> float:
-    summary = json.loads((folder / "profile_export_aiperf.json").read_text())
-    return float(summary["output_token_throughput"]["avg"])
-
-
 def _tokenizer_folder() -> Path:
-    """The converted model's folder: AIPerf reads its tokenizer to write prompts of a length."""
+    """The converted model's folder: tools read its tokenizer to write prompts of a length."""
     found = sorted(cache_folder().glob("*/tokenizer.json"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise PhaseScopeError("No converted model is in the cache; start app.py once.")
@@ -227,13 +245,15 @@ def _wait_until_healthy(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def _print_table(results: Sequence[Truth]) -> None:
-    heading = f"{'p50, ms':>34}{'AIPerf':>10}{'ours':>10}{'differ by':>11}{'at most':>10}"
-    print(f"{heading}{'within 3 % or 5 ms':>20}")
+    print(f"{'p50, ms':>34}{'outside':>10}{'ours':>10}{'differ by':>11}{'at most':>10}", end="")
+    print(f"{'within 3 % or 5 ms':>20}")
     for result in results:
+        rate = result.our_throughput / result.outside_throughput - 1
         print(
-            f"concurrency {result.concurrency}: {result.joined} of {result.sent} requests joined, "
-            f"{result.equal_token_counts} with equal token counts; output tokens/s "
-            f"{result.outside_throughput:.1f} outside, {result.our_throughput:.1f} ours"
+            f"{result.tool}, concurrency {result.concurrency}: {result.joined} of {result.sent} "
+            f"requests joined, {result.equal_token_counts} with equal token counts; output "
+            f"tokens/s {result.outside_throughput:.1f} outside, {result.our_throughput:.1f} ours "
+            f"({rate:+.1%}): {'holds' if result.holds else 'DOES NOT HOLD'}"
         )
         for row in result.agreements:
             print(

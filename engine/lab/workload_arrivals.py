@@ -188,4 +188,6 @@ def check_rate(rate: float) -> None:
 
 
 def _paced(process: str, rate: float) -> str:
-    return "all at once" if math.isinf(rate) else f"{process}, {rate:g} requests a second"
+    if math.isinf(rate):
+        return "all at once"
+    return f"{process}, {rate:g} {'request' if rate == 1 else 'requests'} a second"

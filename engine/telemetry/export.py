@@ -1,4 +1,5 @@
-"""Requests as files: one request in full for the detail drawer, many as CSV or JSON.
+"""Requests, tokens and steps as files: one request in full for the detail drawer, many as CSV or
+JSON.
 
 Only numbers, times and labels are written, never a prompt or an output. The generators go through
 records that the caller has copied, one at a time, and hold no lock.
@@ -12,12 +13,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from engine.core.records import RequestRecord
+from engine.core.records import RequestRecord, StepRecord
 from engine.telemetry import metrics
 from engine.telemetry.metrics import RequestMetrics, to_json_value
 from engine.telemetry.summary import outcome
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 _COUNTS = (
     "num_prompt_tokens",
     "num_cached_tokens",
@@ -36,6 +37,27 @@ CSV_COLUMNS = (
     "num_preemptions",
     "submitted",
     *RequestMetrics._fields,
+)
+TOKEN_COLUMNS = ("id", "label", "index", "sampled", "delivered", "itl")
+_STEP_COUNTS = (
+    "prefill_tokens",
+    "recompute_tokens",
+    "decode_tokens",
+    "num_sampled",
+    "num_running",
+    "num_waiting",
+    "used_blocks",
+    "evictable_blocks",
+    "free_blocks",
+)
+_STEP_LISTS = ("admitted", "preempted", "finished", "displaced")
+STEP_COLUMNS = (
+    "number",
+    "start",
+    "duration",
+    "model_seconds",
+    *_STEP_COUNTS,
+    *(f"num_{name}" for name in _STEP_LISTS),
 )
 
 
@@ -128,11 +150,79 @@ def csv_lines(records: Iterable[RequestRecord]) -> Iterator[str]:
         )
 
 
+def token_csv_lines(records: Iterable[RequestRecord]) -> Iterator[str]:
+    """Every output token of the requests as CSV, as `csv_lines`.
+
+    `sampled` and `delivered` are seconds of the service's clock; `itl` is empty for a request's
+    first token, and what nobody took one by one has neither of the last two.
+    """
+    yield _csv_line(TOKEN_COLUMNS)
+    for record in records:
+        delivered = record.token_delivered if record.streamed else ()
+        (gaps,) = metrics.itl_by_request([record])
+        for index, sampled in enumerate(record.token_sampled):
+            taken = delivered[index] if index < len(delivered) else None
+            gap = gaps[index - 1] if 0 < index <= gaps.size else None
+            yield _csv_line((record.id, record.label, index, sampled, taken, gap))
+
+
+def step_csv_lines(steps: Iterable[StepRecord]) -> Iterator[str]:
+    """Engine steps as CSV, as `csv_lines`; `start` is seconds of the service's clock."""
+    yield _csv_line(STEP_COLUMNS)
+    for step in steps:
+        yield _csv_line(
+            (
+                step.number,
+                step.start,
+                step.duration,
+                step.model_seconds,
+                *(getattr(step, name) for name in _STEP_COUNTS),
+                *(len(getattr(step, name)) for name in _STEP_LISTS),
+            )
+        )
+
+
 def json_pieces(records: Iterable[RequestRecord]) -> Iterator[str]:
     """The requests' details as one strict JSON array, in pieces to be written one after another."""
+    return _json_array(request_detail(record) for record in records)
+
+
+def step_json_pieces(steps: Iterable[StepRecord]) -> Iterator[str]:
+    """As `json_pieces` for engine steps, with the rows that each computed."""
+    return _json_array(step_detail(step) for step in steps)
+
+
+def step_detail(step: StepRecord) -> dict[str, Any]:
+    """One engine step as strict JSON values; requests go by their names on the page.
+
+    A row is what one request had of the step: positions `start` to `start + length`.
+    """
+    value: dict[str, Any] = to_json_value(
+        {
+            "number": step.number,
+            "start_seconds": step.start,
+            "duration_seconds": step.duration,
+            "model_seconds": step.model_seconds,
+            **{name: getattr(step, name) for name in _STEP_COUNTS},
+            **{name: [f"R{number}" for number in getattr(step, name)] for name in _STEP_LISTS},
+            "rows": [
+                {
+                    "request": f"R{row.request}",
+                    "start": row.start,
+                    "length": row.length,
+                    "phase": row.phase,
+                }
+                for row in step.rows
+            ],
+        }
+    )
+    return value
+
+
+def _json_array(values: Iterator[dict[str, Any]]) -> Iterator[str]:
     opening = "["
-    for record in records:
-        yield opening + json.dumps(request_detail(record), allow_nan=False)
+    for value in values:
+        yield opening + json.dumps(value, allow_nan=False)
         opening = ",\n"
     yield "[]\n" if opening == "[" else "]\n"
 

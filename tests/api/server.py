@@ -125,7 +125,7 @@ def served(
     metrics = EngineMetrics(service)
     app = Starlette(routes=api_routes(create_api(service, metrics, access)))
     try:
-        with _listening(app) as url:
+        with listening(app) as url:
             server = Server(url, service, metrics)
             yield server
             server.http.close()
@@ -134,7 +134,8 @@ def served(
 
 
 @contextmanager
-def _listening(app: Starlette) -> Iterator[str]:
+def listening(app: Starlette) -> Iterator[str]:
+    """Serve an app on a port of its own until the block is left; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine.api.access import Access
+from engine.api.shares import Limits
 from tests.api.server import ApiRunner, Server, served
 from tests.stub_service import wait_until
 
@@ -43,7 +44,7 @@ def test_without_keys_any_key_will_do(server: Server) -> None:
 
 
 def test_a_client_has_a_share_and_others_have_theirs() -> None:
-    access = Access(keys=("one", "two"), max_requests=2)
+    access = Access(keys=("one", "two"), limits=Limits(requests=2))
     with served(ApiRunner(seconds=0.02), access=access) as server:
         ask: dict[str, Any] = {"prompt": "a", "max_tokens": 1, "n": 2}
         held = {"prompt": "a", "max_tokens": 500, "stream": True}
@@ -64,13 +65,74 @@ def test_a_client_has_a_share_and_others_have_theirs() -> None:
 
 
 def test_refused_requests_leave_the_share_as_it_was() -> None:
-    with served(access=Access(max_requests=1)) as server:
+    with served(access=Access(limits=Limits(requests=1))) as server:
         for _ in range(3):
             assert server.complete(prompt="").status_code == 400
             assert server.complete(prompt="a" * 5000).status_code == 400
         assert server.complete(max_tokens=1).status_code == 200
         assert server.chat(max_tokens=1, stream=True).status_code == 200
         wait_until(lambda: server.complete(max_tokens=1).status_code == 200)
+
+
+def refusal(reply: Any, status: int) -> str:
+    assert reply.status_code == status, reply.text
+    assert (status == 429) == ("retry-after" in reply.headers)
+    error = reply.json()["error"]
+    assert error["code"] == "client_limit"
+    message: str = error["message"]
+    return message
+
+
+def test_a_clients_queue_is_bounded_apart_from_its_slots() -> None:
+    access = Access(keys=("one", "two"), limits=Limits(queued=1))
+    running = {"prompt": "a", "max_tokens": 500, "stream": True, "n": 2}
+    with served(ApiRunner(seconds=0.02), access=access, max_running=2) as server:
+
+        def complete(key: str, n: int) -> Any:
+            body = {"prompt": "a", "max_tokens": 1, "n": n}
+            return server.http.post("/v1/completions", json=body, headers=bearer(key))
+
+        # Free slots are not waited for, so two may come at once.
+        assert complete("one", n=2).status_code == 200
+        with server.http.stream("POST", "/v1/completions", json=running, headers=bearer("two")):
+            engine = server.service.engine
+            assert engine is not None
+            wait_until(lambda: len(engine.scheduler.running) == 2)
+            message = refusal(complete("one", n=2), 429)
+            assert "2 of your requests would wait" in message
+            assert "the limit of one client is 1" in message
+            waiting = {**running, "n": 1}
+            with server.http.stream("POST", "/v1/completions", json=waiting, headers=bearer("one")):
+                refusal(complete("one", n=1), 429)
+        server.idle()
+        wait_until(lambda: complete("one", n=2).status_code == 200)
+
+
+def test_a_clients_tokens_are_bounded() -> None:
+    with served(ApiRunner(seconds=0.02), access=Access(limits=Limits(tokens=600))) as server:
+        held = {"prompt": "a" * 100, "max_tokens": 400, "stream": True}
+        with server.http.stream("POST", "/v1/completions", json=held):
+            message = refusal(server.complete(prompt="a" * 50, max_tokens=51), 429)
+            assert "hold 500 tokens" in message
+            assert "asks for 101 more; the limit of one client is 600" in message
+            assert server.complete(prompt="a" * 50, max_tokens=50).status_code == 200
+        server.idle()
+        wait_until(lambda: server.complete(prompt="a" * 50, max_tokens=550).status_code == 200)
+
+
+def test_an_output_limit_beyond_the_context_holds_the_context() -> None:
+    with served(access=Access(limits=Limits(tokens=128)), max_model_len=64) as server:
+        assert server.complete(prompt="a", max_tokens=5000, n=2).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [(Limits(requests=2), "asks for 3 answers"), (Limits(tokens=50), "may come to 54 tokens")],
+)
+def test_what_a_client_can_never_have_is_not_to_be_waited_for(limits: Limits, words: str) -> None:
+    with served(access=Access(limits=limits)) as server:
+        assert words in refusal(server.complete(n=3), 400)
+        assert server.complete().status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,9 @@ def client(server: Server) -> openai.OpenAI:
 
 def test_openais_client_chats(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list().data] == [MODEL]
+    assert client.models.retrieve(MODEL) == client.models.list().data[0]
+    with pytest.raises(openai.NotFoundError, match="is not served here"):
+        client.models.retrieve("some/other")
     reply = client.chat.completions.create(
         model=MODEL, messages=HELLO, n=2, max_tokens=8, logprobs=True, top_logprobs=1
     )
@@ -86,6 +89,7 @@ def test_the_document_is_served_and_no_page_from_elsewhere(server: Server) -> No
     document = server.http.get("/v1/openapi.json").json()
     assert {
         "/v1/models",
+        "/v1/models/{model}",
         "/v1/chat/completions",
         "/v1/completions",
         "/tokenize",

@@ -122,6 +122,16 @@ def test_what_is_not_strict_json_is_refused(server: Server, body: str, param: st
     assert error_of(reply)["param"] == param
 
 
+@pytest.mark.parametrize(
+    "body", [b"\xff\xfe{", '{"prompt": "a"}'.encode("utf-16"), b'{"a": "\xe9"}']
+)
+def test_what_is_not_utf8_is_refused(server: Server, body: bytes) -> None:
+    reply = server.http.post(
+        "/v1/completions", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert "not UTF-8" in error_of(reply)["message"]
+
+
 def test_a_field_that_replaces_a_wrong_one_does_not_hide_it() -> None:
     with pytest.raises(InvalidRequest, match="NaN"):
         parse_object(b'{"a": NaN, "a": 1}')
@@ -146,12 +156,10 @@ def test_another_model_is_not_found(server: Server) -> None:
 
 
 def test_unknown_paths_and_methods_are_refused_in_the_same_shape(server: Server) -> None:
-    error_of_path = server.http.get("/v1/nothing")
-    assert error_of_path.status_code == 404
-    assert set(error_of_path.json()) == {"error"}
-    wrong_method = server.http.get("/v1/completions")
-    assert wrong_method.status_code == 405
-    assert set(wrong_method.json()) == {"error"}
+    unknown = error_of(server.http.get("/v1/nothing"), 404)
+    assert "nothing at GET /v1/nothing" in unknown["message"]
+    wrong_method = error_of(server.http.get("/v1/completions"), 405)
+    assert "GET /v1/completions is not offered" in wrong_method["message"]
 
 
 def test_a_large_body_is_refused_before_it_is_read(server: Server) -> None:

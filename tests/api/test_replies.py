@@ -153,6 +153,17 @@ def test_text_parts_read_as_the_text_they_make_up(server: Server) -> None:
         assert usage[0]["prompt_tokens"] == usage[1]["prompt_tokens"]
 
 
+def test_a_developer_message_is_a_system_message(server: Server) -> None:
+    prompts = [
+        tokens_of(server, messages=[{"role": role, "content": "Be brief."}, *HELLO])
+        for role in ("developer", "system")
+    ]
+    assert prompts[0] == prompts[1]
+    messages = [{"role": "developer", "content": "Be brief."}, *HELLO]
+    usage = server.chat(messages=messages, max_tokens=1).json()["usage"]
+    assert usage["prompt_tokens"] == len(prompts[0])
+
+
 def test_the_start_token_comes_once() -> None:
     template = "{{ bos_token }}" + CHATML
     tokenizer = byte_level(chat_template=template, adds_start_token=True)

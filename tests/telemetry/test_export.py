@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.core.records import RequestRecord
+from engine.core.records import RequestRecord, StepRow
 from engine.core.request import ChunkTime, FinishReason, Phase, Preemption
 from engine.telemetry import export
-from tests.telemetry.records import failed, record
+from tests.telemetry.records import failed, record, step
 
 ANSWER = record(
     18,
@@ -76,10 +76,13 @@ def test_a_request_that_came_to_nothing_has_null_and_no_made_up_zero() -> None:
     assert detail["outcome"] == "failed"
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
 def test_texts_that_would_be_formulas_are_neutralised(start: str) -> None:
     text = "".join(export.csv_lines([record(1, label=f"{start}1+1", tokens=[1.0])]))
     row = next(csv.DictReader(io.StringIO(text, newline="")))
+    assert row["label"] == f"'{start}1+1"
+    tokens = "".join(export.token_csv_lines([record(1, label=f"{start}1+1", tokens=[1.0])]))
+    row = next(csv.DictReader(io.StringIO(tokens, newline="")))
     assert row["label"] == f"'{start}1+1"
 
 
@@ -100,6 +103,45 @@ def test_json_of_many_is_one_strict_array() -> None:
     value = strict("".join(export.json_pieces(records)))
     assert [one["id"] for one in value] == ["R18", "R2", "R3"]
     assert strict("".join(export.json_pieces([]))) == []
+
+
+def test_tokens_are_rows_with_the_gap_before_each() -> None:
+    # Two of them are taken at one moment and share the gap.
+    together = record(1, token_sampled=(1.0, 2.0, 3.0), token_delivered=(1.0, 3.5, 3.5))
+    whole = record(2, streamed=False, token_sampled=(1.0, 2.0), token_delivered=())
+    text = "".join(export.token_csv_lines([together, whole, failed(3)]))
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [(row["id"], row["index"], row["sampled"]) for row in rows] == [
+        ("R1", "0", "1.0"),
+        ("R1", "1", "2.0"),
+        ("R1", "2", "3.0"),
+        ("R2", "0", "1.0"),
+        ("R2", "1", "2.0"),
+    ]
+    assert [(row["delivered"], row["itl"]) for row in rows] == [
+        ("1.0", ""),
+        ("3.5", "1.25"),
+        ("3.5", "1.25"),
+        ("", ""),
+        ("", ""),
+    ]
+
+
+def test_steps_as_rows_and_in_full() -> None:
+    rows = (StepRow(7, 16, 4, Phase.PREFILL), StepRow(8, 40, 1, Phase.DECODE))
+    steps = [step(3, prefill_tokens=4, decode_tokens=1, rows=rows, finished=(8,)), step(4)]
+    text = "".join(export.step_csv_lines(steps))
+    first, second = csv.DictReader(io.StringIO(text, newline=""))
+    assert tuple(first) == export.STEP_COLUMNS
+    assert (first["number"], first["prefill_tokens"], first["num_finished"]) == ("3", "4", "1")
+    assert float(second["start"]) == 4.0
+    full = strict("".join(export.step_json_pieces(steps)))
+    assert full[0]["finished"] == ["R8"]
+    assert full[0]["rows"] == [
+        {"request": "R7", "start": 16, "length": 4, "phase": "prefill"},
+        {"request": "R8", "start": 40, "length": 1, "phase": "decode"},
+    ]
+    assert full[1]["rows"] == []
 
 
 def test_ten_thousand_requests_are_written_one_at_a_time() -> None:
