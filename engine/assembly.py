@@ -5,6 +5,7 @@ The one place that knows both what was asked for and what the device has.
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from engine.contracts import EngineParts, ModelInfo, Report, ServiceStatus
@@ -17,16 +18,18 @@ from engine.model.kernels import load_kernels
 from engine.model.loading import LoadedModel, load
 from engine.model.probe import probe
 from engine.model.progress import Progress
-from engine.model.runner import TorchRunner
+from engine.model.runners import make_runner
 from engine.model.sources import find_source
 from engine.model.text import Tokenizer
 from engine.model.tuning import tune
 from engine.settings import Settings
 
+log = logging.getLogger(__name__)
+
 BLOCK_SIZE = 16
 # Of the memory that is free once the weights are loaded. Main memory is shared with the page and
 # with whatever else runs; a GPU is ours, but activations need their part.
-_POOL_SHARE = {"cpu": 0.5, "mps": 0.5, "cuda": 0.85}
+_POOL_SHARE = {"cpu": 0.5, "mps": 0.5, "xpu": 0.85, "cuda": 0.85}
 _MEGABYTE = 1_000_000
 _VERBS = {"downloading": "Downloading", "converting": "Converting", "loading": "Loading"}
 
@@ -58,13 +61,15 @@ def build_engine(settings: Settings, report: Report) -> EngineParts:
     ceilings = measure_ceilings(
         loaded.model, device, kernels=kernels, cache=cache_folder() / "ceilings.json"
     )
-    runner = TorchRunner(
+    runner, path = make_runner(
         loaded.model, num_blocks=config.num_blocks, block_size=BLOCK_SIZE, kernels=kernels
     )
+    where = f"{describe_device(device)}, {path}"
+    log.info("%s runs on %s.", loaded.name, where)
     info = ModelInfo(
         name=loaded.name,
         dtype=str(dtype).removeprefix("torch."),
-        device=describe_device(device),
+        device=where,
         kv_bytes_per_token=kv_bytes,
         shape=shape,
         ceilings=ceilings,

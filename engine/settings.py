@@ -43,7 +43,7 @@ class Settings:
     replay: str | None = _setting(
         None, "file of a recording to show instead of an engine; no model is loaded then"
     )
-    device: str = _setting("auto", "auto, cpu, cuda, cuda:1, mps")
+    device: str = _setting("auto", "auto, cpu, cuda, cuda:1, mps, xpu")
     dtype: str = _setting("auto", "number format of weights and KV cache", choices=DTYPES)
     threads: int = _setting(0, "threads of the model's arithmetic; 0: all but what the page needs")
     kernels: bool = _setting(

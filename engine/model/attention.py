@@ -58,6 +58,9 @@ def paged_attention(
     call = AttentionCall(layer, scale, sliding_window, softcap, key.shape[1], key.shape[-1])
     kv_step.calls.append(call)
     kv_step.cache.write(layer, kv_step.places, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    whole = kv_step.whole
+    if whole is not None and whole.serves(call):
+        return whole.attend(kv_step.cache, call, query[0].transpose(0, 1))[None], None
     output = query.new_empty((query.shape[2], query.shape[1], value.shape[-1]))
     attend(kv_step, call, query[0].transpose(0, 1), output)
     return output[None], None

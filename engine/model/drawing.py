@@ -53,14 +53,16 @@ def draw(scores: NDArray[np.float32], params: SamplingParams, number: float) -> 
 def _weights(scores: _Floats, peak: np.float32, temperature: float) -> _Floats:
     """Probabilities relative to the likeliest token's; float32 is as exact as the scores are."""
     with np.errstate(over="ignore", under="ignore"):  # a tiny temperature: 0 is what is meant
-        return np.exp((scores - peak) / np.float32(max(temperature, 1e-30)))
+        weights: _Floats = np.exp((scores - peak) / np.float32(max(temperature, 1e-30)))
+    return weights
 
 
 def _largest(scores: _Floats, likely: _Ids, count: int) -> _Ids:
     """Ids of the tokens at least as likely as number `count`; `likely` are the likeliest."""
     ids = likely if len(likely) >= count else np.arange(len(scores))
     floor = np.partition(scores[ids], -count)[-count]
-    return ids[scores[ids] >= floor]
+    kept: _Ids = ids[scores[ids] >= floor]
+    return kept
 
 
 def _nucleus(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -134,18 +134,31 @@ class KVCache:
         return sample.new_empty((self.num_places, *sample.shape[1:]))
 
 
+class WholeStep(Protocol):
+    """A way to compute a layer's attention for all requests of a step in one call."""
+
+    def serves(self, call: AttentionCall) -> bool:
+        """Whether it does what this layer asks for."""
+        ...
+
+    def attend(self, cache: KVCache, call: AttentionCall, query: Tensor) -> Tensor:
+        """`[num_tokens, num_heads, head_dim]` -> the same; the new keys are in the pool already."""
+        ...
+
+
 @dataclass(slots=True)
 class StepContext:
     """What one forward pass tells the attention function of every layer.
 
-    places `[num_tokens]`: where in the pool each token goes. Every token belongs either to one of
-    `rows` or to `decode`.
+    places `[num_tokens]`: where in the pool each token goes. In a layer that `whole` serves every
+    token belongs to it, else either to one of `rows` or to `decode`.
     """
 
     cache: KVCache
     places: Tensor
     rows: tuple[SequenceRow, ...]
     decode: DecodeRows | None = None
+    whole: WholeStep | None = None
     calls: list[AttentionCall] = field(default_factory=list)
     _masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
 

@@ -53,13 +53,16 @@ def probe_logits(model: PreTrainedModel) -> Tensor:
     return _step(model, _prompts(model))[0]
 
 
-def probe_decoding(model: PreTrainedModel, *, kernels: bool) -> tuple[Tensor, list[AttentionCall]]:
+def probe_decoding(
+    model: PreTrainedModel, *, kernels: bool = False, runner: TorchRunner | None = None
+) -> tuple[Tensor, list[AttentionCall]]:
     """The probe's requests through a prefill step and a decoding step in one pool.
 
     Returns their logits, `[4, vocab_size]` in float32, and what the layers asked of attention.
+    kernels: as for `TorchRunner`; runner: another one to take, with two blocks at least.
     """
     prompts = _prompts(model)
-    runner = TorchRunner(model, num_blocks=len(prompts), kernels=kernels)
+    runner = runner or TorchRunner(model, num_blocks=len(prompts), kernels=kernels)
     requests = [_request(index, prompt) for index, prompt in enumerate(prompts)]
     logits: list[Tensor] = []
     calls: list[AttentionCall] = []

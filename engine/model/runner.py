@@ -17,6 +17,16 @@ from engine.core.plan import Chunk, StepPlan, StepResult, sampled_chunks
 from engine.model.attention import ATTENTION_NAME
 from engine.model.paging import DecodeRows, KVCache, SequenceRow, StepContext, spans_of
 from engine.model.sampling import SamplingRow, sample
+from engine.model.transfer import wait_for
+
+# Sampling reckons in float64, which other accelerators lack.
+_SAMPLED_WHERE_COMPUTED = frozenset({"cpu", "cuda"})
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "MPS backend out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 
 
 class TorchRunner:
@@ -27,6 +37,8 @@ class TorchRunner:
     call a layer (`engine.model.kernels`). `engine.model.probe` says whether the model can be
     served so.
     """
+
+    _num_spare_blocks = 0  # beyond the pool's, for a runner's own use
 
     def __init__(
         self,
@@ -43,15 +55,19 @@ class TorchRunner:
         self._device = model.device
         model.set_attn_implementation(ATTENTION_NAME)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._cache = KVCache(num_blocks * block_size)
+        self._cache = self._empty_cache()
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute and sample a plan; raises OutOfMemory when it did not fit."""
         chunks = sampled_chunks(plan)
         try:
             with torch.inference_mode():
-                logits, _ = self.forward(plan)
+                logits = self._logits(plan)
+                if self._device.type not in _SAMPLED_WHERE_COMPUTED:
+                    logits = logits.cpu()
                 tokens = sample(logits, [_sampling_row(c) for c in chunks]) if chunks else []
+            if not chunks:
+                wait_for(self._device)  # else the step would end, and be timed, before its work
         except (MemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
                 raise
@@ -73,7 +89,7 @@ class TorchRunner:
 
     def reset(self) -> None:
         """Drop every key and value."""
-        self._cache = KVCache(self._num_blocks * self._block_size)
+        self._cache = self._empty_cache()
 
     def forward(self, plan: StepPlan) -> tuple[Tensor, StepContext]:
         """Compute a plan's keys and values, and the logits of the rows it samples from.
@@ -81,6 +97,14 @@ class TorchRunner:
         Returns `[num_sampling_chunks, vocab_size]` and what the attention function was told.
         """
         context, ids, positions, last = self._inputs(plan)
+        return self._compute(context, ids, positions, last), context
+
+    def _logits(self, plan: StepPlan) -> Tensor:
+        return self.forward(plan)[0]
+
+    def _compute(
+        self, context: StepContext, ids: Tensor, positions: Tensor, last: Tensor
+    ) -> Tensor:
         keywords: dict[str, Any] = {"logits_to_keep": last} if self._keeps_logits else {}
         logits: Tensor = self._model(
             input_ids=ids[None],
@@ -89,7 +113,10 @@ class TorchRunner:
             kv_step=context,
             **keywords,
         ).logits[0]
-        return logits if self._keeps_logits else logits[last], context
+        return logits if self._keeps_logits else logits[last]
+
+    def _empty_cache(self) -> KVCache:
+        return KVCache((self._num_blocks + self._num_spare_blocks) * self._block_size)
 
     def _inputs(self, plan: StepPlan) -> tuple[StepContext, Tensor, Tensor, Tensor]:
         """The step as tensors: context, token ids, positions and the rows to sample from."""
@@ -152,7 +179,7 @@ def _sampling_row(chunk: Chunk) -> SamplingRow:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out; torch's CPU allocator has no error type of its own for that."""
+    """Whether memory ran out; only CUDA's and XPU's allocators have an error type for that."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
+    return any(words in str(error) for words in _OUT_OF_MEMORY)

@@ -19,6 +19,7 @@ from torch import Tensor
 from engine.core.plan import SampledToken
 from engine.core.request import SamplingParams
 from engine.model.drawing import draw
+from engine.model.transfer import to_device, to_host
 
 NOT_FINITE = (
     "The model's logits held NaN or infinity, so no token could be chosen. Try again; if it "
@@ -28,11 +29,6 @@ NOTHING_LEFT = (
     "No token was left to choose from: every logit was minus infinity, or of an end token that "
     "min_tokens rules out. Lower min_tokens."
 )
-
-# Sorting a whole vocabulary is the dearest part of top_p on a CPU, and the mass it asks for nearly
-# always lies in the first few hundred tokens. Up to 1/64 of a vocabulary torch.topk sorts only what
-# it returns.
-_TOP_P_CANDIDATES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +119,10 @@ def _choose_on_device(
     raw_peaks = peaks if scores is raw else raw.amax(dim=-1)
     drawn = [i for i, row in enumerate(rows) if not row.params.greedy]
     if drawn:
-        index = torch.tensor(drawn, device=raw.device)
+        index = to_device(drawn, torch.long, raw.device)
         chosen[index] = _draw(scores[index], [rows[i] for i in drawn])
     # float64 holds every token id exactly.
-    host = torch.stack([chosen.double(), raw_peaks.double(), peaks.double()]).tolist()
+    host = to_host(torch.stack([chosen.double(), raw_peaks.double(), peaks.double()]))
     return chosen, [_token(*column) for column in zip(*host, strict=True)]
 
 
@@ -155,7 +151,7 @@ def _adjust(raw: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
         if row.penalised:
             _penalise(row_scores, row)
         if row.masks_end:
-            row_scores[_ids(row_scores, row.end_token_ids)] = float("-inf")
+            row_scores.index_fill_(0, _ids(row_scores, row.end_token_ids), float("-inf"))
     return scores
 
 
@@ -174,13 +170,13 @@ def _penalise(scores: Tensor, row: SamplingRow) -> None:
     if row.counted:
         counts = Counter(_known(scores, row.output_token_ids))
         written = _ids(scores, counts)
-        times = torch.tensor(list(counts.values()), device=scores.device)
+        times = to_device(list(counts.values()), torch.long, scores.device)
         scores[written] -= params.frequency_penalty * times + params.presence_penalty
 
 
 def _ids(scores: Tensor, token_ids: Iterable[int]) -> Tensor:
     """The known ids as an index into the last dimension of the scores."""
-    return torch.tensor(_known(scores, token_ids), dtype=torch.long, device=scores.device)
+    return to_device(_known(scores, token_ids), torch.long, scores.device)
 
 
 def _known(scores: Tensor, token_ids: Iterable[int]) -> list[int]:
@@ -217,8 +213,8 @@ def _filter_top_k(weights: Tensor, scores: Tensor, params: Sequence[SamplingPara
     limits = [p.top_k if 0 < p.top_k < vocab_size else 0 for p in params]
     if not any(limits):
         return
-    limited = torch.tensor([i for i, limit in enumerate(limits) if limit], device=scores.device)
-    last = torch.tensor([limit - 1 for limit in limits if limit], device=scores.device)
+    limited = to_device([i for i, limit in enumerate(limits) if limit], torch.long, scores.device)
+    last = to_device([limit - 1 for limit in limits if limit], torch.long, scores.device)
     largest = scores[limited].topk(max(limits), dim=-1).values
     floor = torch.full_like(scores[:, :1], float("-inf"))
     floor[limited] = largest.gather(1, last[:, None])
@@ -230,43 +226,23 @@ def _filter_top_p(weights: Tensor, params: Sequence[SamplingParams]) -> None:
     limited = [i for i, p in enumerate(params) if p.top_p < 1.0]
     if not limited:
         return
-    index = torch.tensor(limited, device=weights.device)
+    index = to_device(limited, torch.long, weights.device)
     kept = weights[index]
-    shares = _column(weights, [params[i].top_p for i in limited])
-    wanted = shares * kept.cumsum(dim=-1)[:, -1:]
-    likeliest = kept.topk(min(_TOP_P_CANDIDATES, kept.shape[-1]), dim=-1).values
-    cutoff, room, crowded = _nucleus(likeliest, wanted)
-    short = (likeliest.cumsum(dim=-1)[:, -1:] < wanted).squeeze(1).nonzero().squeeze(1)
-    if len(short):
-        ordered = kept[short].sort(dim=-1, descending=True).values
-        cutoff[short], room[short], crowded[short] = _nucleus(ordered, wanted[short])
-    floor = torch.zeros_like(weights[:, :1])
-    floor[index] = cutoff
-    weights.masked_fill_(weights < floor, 0.0)
-    tied = crowded.squeeze(1).nonzero().squeeze(1)
-    if len(tied):
-        ties = kept[tied] == cutoff[tied]
-        surplus = ties & (ties.cumsum(dim=-1) > room[tied])
-        weights[index[tied]] = weights[index[tied]].masked_fill(surplus, 0.0)
-
-
-def _nucleus(ordered: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Smallest weight kept, how many of that weight, and whether there may be more: [num_rows, 1].
-
-    ordered: the largest weights in falling order [num_rows, num_candidates]; wanted: mass to reach
-    [num_rows, 1]. A token stays while the mass of the likelier ones is below the mass wanted.
-    """
+    ordered = kept.sort(dim=-1, descending=True).values
     before = ordered.cumsum(dim=-1) - ordered
+    # A token stays while the mass of the likelier ones is below the mass wanted.
+    wanted = _column(weights, [params[i].top_p for i in limited]) * kept.cumsum(dim=-1)[:, -1:]
     size = (before < wanted).sum(dim=-1, keepdim=True).clamp_(min=1)
     cutoff = ordered.gather(1, size - 1)
     room = size - (ordered > cutoff).sum(dim=-1, keepdim=True)
-    after = ordered.gather(1, size.clamp(max=ordered.shape[-1] - 1))
-    return cutoff, room, after == cutoff
+    ties = kept == cutoff
+    surplus = ties & (ties.cumsum(dim=-1) > room)
+    weights[index] = kept.masked_fill((kept < cutoff) | surplus, 0.0)
 
 
 def _column(like: Tensor, values: Sequence[float]) -> Tensor:
     """One float64 a row, [num_rows, 1], on the device of `like`."""
-    return torch.tensor(values, dtype=torch.float64, device=like.device)[:, None]
+    return to_device(values, torch.float64, like.device)[:, None]
 
 
 def _add_logprobs(
@@ -278,12 +254,12 @@ def _add_logprobs(
     ]
     if not asked:
         return
-    index = torch.tensor(asked, device=raw.device)
+    index = to_device(asked, torch.long, raw.device)
     logprobs = raw[index].double().log_softmax(dim=-1)
     most = min(max(rows[i].params.logprobs or 0 for i in asked), raw.shape[-1])
     top = logprobs.topk(most, dim=-1)
     own = logprobs.gather(1, chosen[index][:, None])
-    host = torch.cat([own, top.values, top.indices.double()], dim=-1).tolist()
+    host = to_host(torch.cat([own, top.values, top.indices.double()], dim=-1))
     for i, (own_value, *rest) in zip(asked, host, strict=True):
         wanted = rows[i].params.logprobs or 0
         pairs = zip(rest[most:], rest[:most], strict=True)

@@ -12,10 +12,16 @@ from engine.model import devices
 CPU = torch.device("cpu")
 
 
+def accelerators(patch: pytest.MonkeyPatch, kind: str | None, count: int) -> None:
+    """What torch finds: `count` accelerators of a kind, or none."""
+    found = torch.device(kind) if kind else None
+    patch.setattr(torch.accelerator, "current_accelerator", lambda check_available: found)
+    patch.setattr(torch.accelerator, "device_count", lambda: count)
+
+
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    accelerators(monkeypatch, "cuda", 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5 << 30, 8 << 30))
@@ -23,8 +29,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    accelerators(monkeypatch, None, 0)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -40,8 +45,26 @@ def test_auto_is_the_first_gpu() -> None:
     assert devices.pick_device("cuda:1") == torch.device("cuda", 1)
 
 
+@pytest.mark.parametrize("kind", ["mps", "xpu"])
+def test_auto_is_another_accelerator_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    accelerators(monkeypatch, kind, 1)
+    assert devices.pick_device("auto") == torch.device(kind, 0)
+    assert devices.pick_device(kind) == torch.device(kind, 0)
+    with pytest.raises(InvalidRequest, match=f"no CUDA device. Devices here: cpu, {kind}:0"):
+        devices.pick_device("cuda")
+
+
+def test_auto_is_the_cpu_beside_an_accelerator_that_is_not_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accelerators(monkeypatch, "hpu", 1)
+    assert devices.pick_device("auto") == CPU
+
+
 @pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize("name", ["cuda", "cuda:0", "gpu", "", "tpu", "meta", "cuda:-1"])
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "gpu", "", "tpu", "meta", "cuda:-1", "mps"])
 def test_a_device_that_is_not_here_is_named_with_those_that_are(name: str) -> None:
     with pytest.raises(InvalidRequest, match="Devices here: cpu; auto picks one") as caught:
         devices.pick_device(name)
