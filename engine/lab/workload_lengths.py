@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Protocol
 
@@ -49,14 +50,21 @@ def extremes(lengths: Lengths) -> tuple[int, int]:
 
 
 def histogram(lengths: Lengths, bins: int = 24) -> list[tuple[int, int, float]]:
-    """Bins `(first, last, share)` of equal width that cover what is drawn; shares add up to 1."""
+    """Bins `(first, last, share)` that cover what is drawn; shares add up to 1.
+
+    Their widths differ by one token at most, so compare them by their density.
+    """
     values = _grid(lengths)
-    low, high = values[0], values[-1]
-    width = max(1, -(-(high - low + 1) // bins))
-    counts = [0] * ((high - low) // width + 1)
+    low, span = values[0], values[-1] - values[0] + 1
+    bins = min(bins, span)
+    counts = [0] * bins
     for value in values:
-        counts[(value - low) // width] += 1
-    return [(low + i * width, low + (i + 1) * width - 1, n / _GRID) for i, n in enumerate(counts)]
+        counts[(value - low) * bins // span] += 1
+    firsts = [low - (-i * span // bins) for i in range(bins + 1)]
+    return [
+        (first, after - 1, n / _GRID)
+        for (first, after), n in zip(pairwise(firsts), counts, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

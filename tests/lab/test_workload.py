@@ -31,6 +31,7 @@ from engine.lab.workload_lengths import (
     Uniform,
     draw,
     effective_mean,
+    extremes,
     histogram,
 )
 from engine.lab.workload_shapes import SHAPES, fixed
@@ -74,6 +75,8 @@ def test_drawn_lengths_have_the_mean_that_is_shown(lengths: Lengths) -> None:
     assert sum(share for _, _, share in bins) == pytest.approx(1)
     assert len(bins) <= 24
     assert all(bins[0][0] <= value <= bins[-1][1] for value in drawn)
+    assert bins[-1][1] <= extremes(lengths)[1]
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(bins))
 
 
 def test_wide_normal_is_clipped_to_its_limits_and_says_where_the_mean_went() -> None:
