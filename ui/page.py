@@ -57,8 +57,8 @@ THEME: Final = gr.themes.Base(
     neutral_hue="slate",
     font=_FONT,
     font_mono=["ui-monospace", "Menlo", "Consolas", "Liberation Mono", "monospace"],
-)
-"""Neutral: the default theme's orange would read as prefill. System fonts only."""
+).set(button_transition="none")
+"""Neutral: the default theme's orange would read as prefill. System fonts only; nothing eases."""
 
 
 def css_text() -> str:

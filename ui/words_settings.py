@@ -9,9 +9,7 @@ SETTINGS: Final[dict[str, str]] = {
     "open": "Settings",
     "close": "Close settings",
     "engine": "Engine",
-    "for_everybody": (
-        "These are the engine's limits, for everybody who uses this server."
-    ),
+    "for_everybody": ("These are the engine's limits, for everybody who uses this server."),
     "apply": "Apply",
     "confirm": "Restart and apply",
     "keep": "Keep as it is",

@@ -109,11 +109,13 @@ def _described(part: str, lengths: Lengths) -> str:
 
 
 def _drawn(name: str, bins: Sequence[tuple[int, int, float]]) -> str:
-    most = max(share for _, _, share in bins)
+    # By density: some bins are a token wider than others.
+    densities = [share / (last - first + 1) for first, last, share in bins]
+    most = max(densities)
     bars = "".join(
-        f'<rect x="{index * _BAR_WIDTH}" y="{_HEIGHT * (1 - share / most):.1f}" '
-        f'width="{_BAR_WIDTH - 1}" height="{_HEIGHT * share / most:.1f}"/>'
-        for index, (_, _, share) in enumerate(bins)
+        f'<rect x="{index * _BAR_WIDTH}" y="{_HEIGHT * (1 - density / most):.1f}" '
+        f'width="{_BAR_WIDTH - 1}" height="{_HEIGHT * density / most:.1f}"/>'
+        for index, density in enumerate(densities)
     )
     label = f"{name} lengths from {bins[0][0]:,} to {bins[-1][1]:,} tokens"
     return (

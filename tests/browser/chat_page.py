@@ -11,9 +11,9 @@ ANSWER = "#ps-log .bot-row .md"
 FOOTER = "#ps-log .ps-foot"
 
 
-def opened(page: Page, server: ChatServer, query: str = "__theme=light") -> Page:
+def opened(page: Page, server: ChatServer) -> Page:
     """The page, ready for a message."""
-    page.goto(f"{server.url}?{query}")
+    page.goto(f"{server.url}?__theme=light")
     page.wait_for_selector(BOX)
     page.wait_for_function("window.phasescope?.trace.version > 0")
     expect(page.locator("#ps-send")).to_be_enabled()

@@ -75,9 +75,9 @@ def test_a_footer_typed_by_a_person_is_only_text(chat: Page) -> None:
 
 
 def test_a_long_answer_stays_as_quick_as_it_began(chat: Page, server: ChatServer) -> None:
-    server.runner.pace = 0.005
+    server.runner.pace = 0.003
     chat.click("#ps-chat-settings button")
-    chat.fill("#ps-max-tokens input", "3000")
+    chat.fill("#ps-max-tokens input", "2000")
     chat.evaluate(
         """() => {
           window.updates = [];
@@ -93,17 +93,17 @@ def test_a_long_answer_stays_as_quick_as_it_began(chat: Page, server: ChatServer
     )
     line = "    total = total + values[index] if index < limit else 0\n"
     send(chat, "say ```python\n" + line * 60)
-    expect(chat.locator(FOOTER)).to_contain_text("reached the 3,000-token limit", timeout=60000)
+    expect(chat.locator(FOOTER)).to_contain_text("reached the 2,000-token limit", timeout=60000)
     updates = chat.evaluate("window.updates")
     seconds = (updates[-1][0] - updates[0][0]) / 1000
     assert len(updates) <= 20 * seconds
-    first = _seconds_between(updates, 0, 500)
-    last = _seconds_between(updates, 2490, 2990)
+    first = _seconds_between(updates, 0, 400)
+    last = _seconds_between(updates, 1590, 1990)
     assert last <= 2 * first, (first, last)
     record = server.service.store.find(newest(server))
     assert record is not None
     times = record.token_delivered
-    assert times[-1] - times[-501] <= 2 * (times[500] - times[0])
+    assert times[-1] - times[-401] <= 2 * (times[400] - times[0])
 
 
 def _seconds_between(updates: list[list[float]], start: int, end: int) -> float:

@@ -51,7 +51,8 @@ def test_selected_text_does_not_scroll_away(chat: Page) -> None:
     wait_for_end(chat)
 
 
-def test_answers_are_announced_by_sentences(chat: Page) -> None:
+def test_answers_are_announced_by_sentences(chat: Page, server: ChatServer) -> None:
+    server.runner.pace = 0.05  # so that no two sentences end in one update
     assert chat.locator("#ps-log [role=log]").get_attribute("aria-live") == "off"
     chat.evaluate(
         """() => {

@@ -76,7 +76,7 @@ def test_a_tab_closed_while_its_request_waits_frees_it_too(
 def test_two_visitors_see_only_their_own(browser: Browser, page: Page, server: ChatServer) -> None:
     server.runner.pace = 0.05
     other_context = browser.new_context()
-    one, two = opened(page, server), opened(other_context.new_page(), server)
+    one, two = opened(other_context.new_page(), server), opened(page, server)
     answers: list[str] = []
     one.on("response", lambda answer: answers.append(answer.text()) if _is_feed(answer) else None)
     send(one, "say vermilion ")
@@ -107,15 +107,14 @@ def _is_feed(answer: Response) -> bool:
 
 
 def test_three_sessions_in_turn_share_one_engine(
-    browser: Browser, server: ChatServer, capfd: pytest.CaptureFixture[str]
+    page: Page, server: ChatServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for visitor in ("first", "second", "third"):
-        context = browser.new_context()
-        tab = opened(context.new_page(), server)
-        send(tab, f"once I am the {visitor}.")
-        wait_for_end(tab)
-        assert tab.locator(ANSWER).first.inner_text() == f"I am the {visitor}."
-        context.close()
+        opened(page, server)  # each time a session of its own
+        send(page, f"once I am the {visitor}.")
+        wait_for_end(page)
+        assert page.locator("#ps-log .user-row").count() == 1
+        assert page.locator(ANSWER).first.inner_text() == f"I am the {visitor}."
     assert [thread.name for thread in threading.enumerate()].count("engine") == 1
     printed = "".join(capfd.readouterr())
     assert not re.search(r"pickle|deepcopy|Traceback", printed), printed

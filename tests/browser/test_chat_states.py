@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from engine.contracts import Build, EngineParts, Report, ServiceStatus
+from engine.core.request import SamplingParams
 from tests.browser.chat_page import BOX, opened, send, wait_for_end
 from tests.browser.chat_server import ChatServer, serve_chat
 from tests.browser.conftest import free_port
 from tests.stub_service import wait_until
 
+MANY = SamplingParams(max_tokens=4_000)
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_composer_is_in_view_on_every_screen(
-    page: Page, server: ChatServer, theme: str
-) -> None:
-    opened(page, server, f"__theme={theme}")
+
+def test_the_composer_is_in_view_on_every_screen(page: Page, server: ChatServer) -> None:
+    opened(page, server)
     send(page, "once Short.")
     wait_for_end(page)
     parts = ("#ps-composer", "#ps-send", "#ps-clear", "#ps-add-visitors", "#ps-log .ps-foot")
@@ -38,7 +37,6 @@ def test_the_composer_is_in_view_on_every_screen(
         page.set_viewport_size({"width": width, "height": 900})
         assert _room(page, "#ps-stop-visitors") >= 8, width
     page.click("#ps-stop-visitors")
-    assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
 
 
 def _room(page: Page, part: str) -> float:
@@ -82,32 +80,24 @@ def test_while_the_model_loads_the_composer_waits_and_keeps_its_text(page: Page)
         page.goto("about:blank")  # it must not ask a server that has gone
 
 
-def test_a_busy_engine_is_said_before_sending(browser: Browser, page: Page) -> None:
+def test_a_busy_engine_is_said_before_sending(page: Page) -> None:
     with serve_chat(free_port(), pace=0.05, max_running=1) as server:
-        context = browser.new_context()
-        others = [opened(context.new_page(), server) for _ in range(2)]
-        for other in others:
-            send(other, "say words ")
+        others = [server.service.submit_text("say words ", MANY) for _ in range(2)]
         opened(page, server)
         hint = page.locator(".ps-hint")
         expect(hint).to_have_text("1 request is running; yours will queue.", timeout=12_000)
         expect(page.locator("#ps-send")).to_be_enabled()
-        others[1].click("#ps-stop")
+        others[1].close()
         expect(hint).to_be_hidden()
-        context.close()
+        others[0].close()
         wait_until(lambda: not server.service.store.live())
-        page.wait_for_timeout(500)
         page.goto("about:blank")
 
 
-def test_a_full_queue_and_a_stopped_engine_keep_the_text(browser: Browser, page: Page) -> None:
+def test_a_full_queue_and_a_stopped_engine_keep_the_text(page: Page) -> None:
     with serve_chat(free_port(), pace=0.05, max_running=1, max_waiting=1) as server:
-        contexts = [browser.new_context() for _ in range(2)]
-        for context in contexts:
-            send(opened(context.new_page(), server), "say words ")
-        wait_until(lambda: len(server.service.store.live()) == 2)
-        page.goto(server.url)
-        page.wait_for_function("window.phasescope?.trace.version > 0")
+        opened(page, server)
+        others = [server.service.submit_text("say words ", MANY) for _ in range(2)]
         send(page, "mine")
         notice = page.locator("#ps-log .ps-chat-notice")
         expect(notice).to_have_text(
@@ -118,6 +108,6 @@ def test_a_full_queue_and_a_stopped_engine_keep_the_text(browser: Browser, page:
         page.click("#ps-send")
         expect(notice).to_have_text("The engine was shut down. Your text is kept.")
         expect(page.locator(BOX)).to_have_value("mine")
-        for context in contexts:
-            context.close()
+        for other in others:
+            other.close()
         page.goto("about:blank")

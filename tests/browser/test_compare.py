@@ -389,14 +389,16 @@ def serious_findings(page: Page) -> list[str]:
 def test_any_traffic_can_be_sent_to_both_sides(form: Page) -> None:
     form.locator("#ps-compare-preset input").click()
     form.get_by_role("option", name=COMPARE["own"]).click()
-    form.get_by_role("radio", name=re.compile("^Agent")).check()
-    form.locator("#ps-compare-traffic-requests input").fill("8")
+    form.get_by_role("radio", name=re.compile("^Long output")).check()
+    requests = form.locator("#ps-compare-traffic-requests input")
+    expect(requests).to_have_value("12")  # the shape's own, before it is changed
+    requests.fill("8")
     expect(form.locator("#ps-compare-traffic-card")).to_contain_text("8 requests")
     expect(form.locator("#ps-a-words")).to_contain_text("New prompts are read whole at once")
     form.get_by_test_id("Simulation-radio-label").click()
     set_repeats(form, 1)
     form.locator("#ps-compare-run").click()
-    expect(form.locator(".ps-workload-line")).to_contain_text("Agent")
+    expect(form.locator(".ps-workload-line")).to_contain_text("Long output")
     expect(form.locator(".ps-workload-line")).to_contain_text("8 requests")
     expect(form.locator("[data-side=B] canvas[data-role=axis]")).to_be_visible()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, FilePayload, Page, expect
+from playwright.sync_api import Browser, FilePayload, Page, Request, expect
 
 from tests.browser.conftest import free_port
 from tests.browser.page_server import launch
@@ -40,7 +40,12 @@ def test_a_recording_is_opened_in_the_browser_alone(show: Show, fake: Any) -> No
     page = show("chat")
     live = lanes(page)
     sent: list[str] = []
-    page.on("request", lambda r: sent.append(r.url) if r.method != "GET" else None)
+
+    def noted(request: Request) -> None:
+        if request.method != "GET":
+            sent.append(request.url)
+
+    page.on("request", noted)
     open_file(page, FILE.read_bytes(), "mine.json.gz")
     document = load_recording(FILE)
     bar = page.locator(".ps-replay")
@@ -68,6 +73,7 @@ def test_a_recording_is_opened_in_the_browser_alone(show: Show, fake: Any) -> No
     expect(bar).to_be_hidden()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     expect(page.locator(STATE)).not_to_have_text("Replay")
+    page.remove_listener("request", noted)
     assert sent == []
 
 

@@ -33,7 +33,7 @@ def test_each_trouble_has_a_word_a_sentence_and_its_action(show: Show, fake: Any
         else:
             expect(button).to_have_text(action)
     fake.control(state="live")
-    expect(page.locator(".ps-notice:not(.ps-turn)")).to_be_hidden()
+    expect(page.locator("#ps-notice .ps-notice")).to_be_hidden()
 
 
 def test_ordinary_states_need_no_bar(show: Show, fake: Any) -> None:
@@ -41,7 +41,7 @@ def test_ordinary_states_need_no_bar(show: Show, fake: Any) -> None:
     for state, word in (("busy", "Busy"), ("queue_full", "Queue full"), ("kv_full", "KV full")):
         fake.control(state=state)
         expect(page.locator(".ps-header [data-role=state]")).to_have_text(word)
-        expect(page.locator(".ps-notice:not(.ps-turn)")).to_be_hidden()
+        expect(page.locator("#ps-notice .ps-notice")).to_be_hidden()
 
 
 def test_restart_asks_the_server_once(show: Show, fake: Any) -> None:
@@ -79,7 +79,7 @@ def test_a_silent_server_is_reported_and_recovers(
     assert steps > 0
     fake.control()
     expect(page.locator(".ps-header [data-role=state]")).to_have_text("Live", timeout=15_000)
-    expect(page.locator(".ps-notice:not(.ps-turn)")).to_be_hidden()
+    expect(page.locator("#ps-notice .ps-notice")).to_be_hidden()
 
 
 def test_after_half_a_minute_it_is_offline_with_a_retry(

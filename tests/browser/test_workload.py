@@ -68,7 +68,7 @@ def test_a_simulated_run_is_labelled(form: Page) -> None:
     form.locator("#ps-workload-place").get_by_test_id("Simulation-radio-label").click()
     form.locator("#ps-workload-start").click()
     finished(form)
-    expect(form.locator("#ps-workload .ps-tag")).to_have_text("simulated")
+    expect(form.locator("#ps-workload .ps-workload-line .ps-tag")).to_have_text("simulated")
 
 
 def test_stop_ends_a_run_with_what_there_is(form: Page) -> None:

@@ -140,6 +140,7 @@ def test_goodput_and_cost_follow_from_counts_and_seconds() -> None:
         ({"policy": "static"}, "static batching"),
         ({"prefix_caching": False}, "no prefix caching"),
         ({"max_batched_tokens": 64, "max_running": 2}, "a token budget of 64 and 2 slots"),
+        ({"max_running": 1}, "1 slot"),
         ({"max_waiting": 9}, "max_waiting 9"),
         ({}, "the same configuration"),
     ],

@@ -158,6 +158,7 @@ def test_infinite_rate_sends_all_at_once(process: object) -> None:
     starts = process(math.inf).starts(random.Random(0), 20)  # type: ignore[operator]
     assert [start.time for start in starts] == [0.0] * 20
     assert process(math.inf).describe() == "all at once"  # type: ignore[operator]
+    assert process(1.0).describe().endswith("1 request a second")  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
