@@ -129,6 +129,9 @@ def _watch(url: str, viewers: int, hertz: float, on: Event, closed: Event) -> No
         if closed.is_set():
             return
         if not on.wait(timeout=0.1):
+            # The server gives up connections that rest; a new round opens new ones.
+            for connection in connections:
+                connection.close()
             due = time.monotonic()
             continue
         due += pause

@@ -297,7 +297,8 @@ struct Context {
   float scale, softcap;            // softcap: 0 for none
 };
 
-// Calls f(index, place, count) for runs of at most kLanes neighbouring places of the context.
+// Calls f(index, place, count, ahead) for runs of at most kLanes neighbouring places of the context;
+// the next run begins at the place `ahead`.
 
 template <typename F>
 inline void for_each_tile(const Context& context, F&& f) {
@@ -307,9 +308,20 @@ inline void for_each_tile(const Context& context, F&& f) {
     const int64_t left = std::min(context.block_size - within, context.end - position);
     const int64_t place = context.blocks[position / context.block_size] * context.block_size;
     const int64_t count = std::min(left, kLanes);
-    f(position - context.first, place + within, count);
+    const int64_t next = std::min(position + count, context.end - 1);
+    const int64_t ahead =
+        context.blocks[next / context.block_size] * context.block_size + next % context.block_size;
+    f(position - context.first, place + within, count, ahead);
     position += count;
   }
+}
+
+// A head's places lie apart in memory, which the processor does not foresee.
+template <typename T>
+inline void prefetch(const T* from, int64_t size) {
+  const char* bytes = reinterpret_cast<const char*>(from);
+  for (int64_t i = 0; i < size * static_cast<int64_t>(sizeof(T)); i += 64)
+    __builtin_prefetch(bytes + i);
 }
 
 // Scores to weights in place, not yet divided by their sum, which is returned.
@@ -361,10 +373,12 @@ void attend(const T* query, const T* keys, const T* values, const Context& conte
   Lanes q[N][CHUNKS];
   for (int n = 0; n < N; ++n)
     for (int c = 0; c < CHUNKS; ++c) q[n][c] = load(query + n * dim + kLanes * c) * context.scale;
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count) {
+  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t ahead) {
     Lanes products[N][kLanes] = {};
     for (int64_t j = 0; j < count; ++j) {
       const T* key = keys + (place + j) * context.stride;
+      prefetch(keys + (ahead + j) * context.stride, dim);
+      prefetch(values + (place + j) * context.stride, dim);  // for the second pass
       Lanes product[N] = {};
 #pragma GCC unroll 16
       for (int c = 0; c < CHUNKS; ++c) {
@@ -381,7 +395,7 @@ void attend(const T* query, const T* keys, const T* values, const Context& conte
   Lanes result[N][CHUNKS] = {};
   float total[N];
   for (int n = 0; n < N; ++n) total[n] = soften(scores + n * room, length, context.softcap);
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count) {
+  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t) {
     for (int64_t j = 0; j < count; ++j) {
       const T* value = values + (place + j) * context.stride;
 #pragma GCC unroll 16
@@ -401,7 +415,7 @@ template <typename T>
 void attend_any(const T* query, const T* keys, const T* values, const Context& context,
                 int64_t dim, float* scores, T* out) {
   const int64_t length = context.end - context.first;
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count) {
+  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t) {
     for (int64_t j = 0; j < count; ++j) {
       const T* key = keys + (place + j) * context.stride;
       float sum = 0.0f;
@@ -413,7 +427,7 @@ void attend_any(const T* query, const T* keys, const T* values, const Context& c
   });
   const float total = soften(scores, length, context.softcap);
   std::vector<float> result(dim, 0.0f);
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count) {
+  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t) {
     for (int64_t j = 0; j < count; ++j) {
       const T* value = values + (place + j) * context.stride;
       const float weight = scores[index + j];
