@@ -115,6 +115,7 @@ BROWSER: Final[dict[str, Any]] = {
     "you": "you",
     "yours": "yours",
     "no_requests": "No requests yet. Send a message, or add 5 users.",
+    "no_traffic": "No requests yet. Choose a shape and press Run.",
     "no_rows": "Nothing in this window yet.",
     "lane_head": "request · prompt",
     "lane_head_narrow": "request",

@@ -25,6 +25,7 @@ export class LiveLanes {
     const width = this.box.clientWidth;
     if (!width || !REDRAWS.some((reason) => reasons.has(reason))) return;
     const scene = buildScene(this.app.livePart, width);
+    scene.words = { ...scene.words, no_requests: scene.words.no_traffic };
     const colours = palette();
     for (const [band, surface] of this.bands) {
       surface.begin(width, band.layout(scene), colours);
