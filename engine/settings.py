@@ -45,7 +45,7 @@ class Settings:
     )
     device: str = _setting("auto", "auto, cpu, cuda, cuda:1, mps, xpu")
     dtype: str = _setting("auto", "number format of weights and KV cache", choices=DTYPES)
-    threads: int = _setting(0, "threads of the model's arithmetic; 0: all but what the page needs")
+    threads: int = _setting(0, "threads of the model's arithmetic; 0: one a core")
     kernels: bool = _setting(
         True, "on a CPU, compile kernels for it at the first start, where a compiler is there"
     )
@@ -147,6 +147,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
 
 
 def _default(item: Field[Any]) -> Any:
+    # As Any: dataclasses describe a field's default as something that may be missing.
     return item.default
 
 

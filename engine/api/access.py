@@ -62,11 +62,11 @@ class Access:
                 code="invalid_api_key",
             )
 
-    def take(self, request: Request, count: int, *, free_slots: int) -> Share:
+    def take(self, request: Request, count: int, *, slots: int, free_slots: int) -> Share:
         """Count `count` engine requests as this client's; see `Shares.take`."""
         key = self._client_key(request)
         client = key or f"address {request.client.host if request.client else ''}"
-        return self._shares.take(client, count, free_slots=free_slots)
+        return self._shares.take(client, count, slots=slots, free_slots=free_slots)
 
     def _client_key(self, request: Request) -> str | None:
         """The digest of the key that was sent, if it is one of ours."""

@@ -121,10 +121,13 @@ def check_size(service: EngineService, num_requests: int) -> None:
         )
 
 
-def free_slots(service: EngineService) -> int:
-    """Slots that nobody holds now."""
+def slots_of(service: EngineService) -> tuple[int, int]:
+    """All slots of the engine, and those that nobody holds now."""
     engine = service.engine
-    return engine.config.max_running - len(engine.scheduler.running) if engine else 0
+    if engine is None:
+        return 0, 0
+    slots = engine.config.max_running
+    return slots, slots - len(engine.scheduler.running)
 
 
 def submit(

@@ -12,7 +12,7 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from engine.api.access import Access
-from engine.api.batch import Batch, check_size, free_slots, submit
+from engine.api.batch import Batch, check_size, slots_of, submit
 from engine.api.errors import ApiError, echo_request_id, request_id
 from engine.api.forms import ChatForm, CompletionForm, Form
 from engine.api.guard import CLIENT_GONE, arrival, guarded_route
@@ -178,9 +178,8 @@ class _Api:
         writer = self._writer(body, form)
         label = request_id(request) or writer.id
         check_size(self._service, count * body.num_choices)
-        share = self._access.take(
-            request, count * body.num_choices, free_slots=free_slots(self._service)
-        )
+        slots, free = slots_of(self._service)
+        share = self._access.take(request, count * body.num_choices, slots=slots, free_slots=free)
 
         def start() -> Batch:
             return submit(

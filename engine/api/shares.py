@@ -44,16 +44,17 @@ class Shares:
         self._lock = threading.Lock()
         self._open: defaultdict[str, list[Share]] = defaultdict(list)
 
-    def take(self, client: str, count: int, *, free_slots: int) -> Share:
+    def take(self, client: str, count: int, *, slots: int, free_slots: int) -> Share:
         """Count `count` engine requests as the client's until the share is closed.
 
-        Free slots are reckoned to whoever asks. Raises ApiError: 429 when the client would have
-        more than it may, 400 when even alone the call asks for too much.
+        slots: what the engine has; the free ones are reckoned to whoever asks. Raises ApiError:
+        429 when the client would have more than it may, 400 when even alone the call asks for too
+        much.
         """
         with self._lock:
             held = self._held_by(client)
             _check_number(self._limits.requests, count, held.requests)
-            _check_queue(self._limits.queued, count - free_slots, held.waiting)
+            _check_queue(self._limits.queued, count, slots, held.waiting - free_slots)
             share = Share(self, client, count)
             self._open[client].append(share)
         return share
@@ -99,8 +100,9 @@ class Share:
 
     def held(self) -> Held:
         """What is held now: what has ended is not, what is not submitted yet is."""
-        still_open = [request for request in self._requests if not request.finished]
-        num_to_come = self._count - len(self._requests)
+        requests = list(self._requests)  # another thread may add to them meanwhile
+        still_open = [request for request in requests if not request.finished]
+        num_to_come = self._count - len(requests)
         waiting = sum(request.status is RequestStatus.WAITING for request in still_open)
         tokens = sum(
             request.num_prompt_tokens + request.max_output_tokens for request in still_open
@@ -133,12 +135,22 @@ def _check_number(limit: int, asked: int, held: int) -> None:
     )
 
 
-def _check_queue(limit: int, beyond_slots: int, waiting: int) -> None:
-    if limit and waiting + beyond_slots > limit:
-        raise _later(
-            f"{waiting + beyond_slots} of your requests would wait for a slot; the limit of one "
-            f"client is {limit}."
+def _check_queue(limit: int, asked: int, slots: int, waiting: int) -> None:
+    """waiting: the client's requests that wait, less the slots that are free."""
+    if not limit or waiting + asked <= limit:
+        return
+    if asked > limit + slots:
+        raise ApiError(
+            400,
+            f"The call asks for {asked} answers; the engine has {slots} slots, and {limit} "
+            f"requests of one client may wait for one. Send fewer prompts, or a smaller n.",
+            param="n",
+            code="client_limit",
         )
+    raise _later(
+        f"{waiting + asked} of your requests would wait for a slot; the limit of one client is "
+        f"{limit}."
+    )
 
 
 def _check_tokens(limit: int, asked: int, held: int) -> None:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"Not run: {error}", file=sys.stderr)
         return NOT_RUN
     except KeyboardInterrupt:
-        print("Stopped; nothing was written.", file=sys.stderr)
+        print("Stopped; no result was written.", file=sys.stderr)
         return INTERRUPTED
     print_result(result)
     try:

@@ -23,7 +23,8 @@ from engine.core.request import Request, SamplingParams, Timeline
 from engine.mailbox import Mailbox
 from engine.telemetry.store import TraceStore
 
-_PROMPT_TOKENS, _OUTPUT_TOKENS = 100, 400
+_PROMPT_TOKENS = 100
+_BLOCK_SIZE = 16
 _WARM_UP, _ROUNDS = 20, 5
 _MILLISECONDS = 1e3
 
@@ -73,8 +74,15 @@ def measure(
     num_requests: int, num_steps: int, text: Text, *, records: bool = True
 ) -> tuple[float, float]:
     """Wall and CPU milliseconds of a decoding step, the medians of a few rounds."""
+    # Prompts are read before the first decoding step, and nobody may end while steps are timed.
+    num_tokens = num_steps * _ROUNDS + 2 * _WARM_UP
+    context = _PROMPT_TOKENS + num_tokens
     config = EngineConfig(
-        num_blocks=num_requests * 64, max_running=num_requests, max_batched_tokens=8 * num_requests
+        num_blocks=num_requests * -(-context // _BLOCK_SIZE),
+        max_running=num_requests,
+        max_batched_tokens=8 * num_requests,
+        max_model_len=context,
+        block_size=_BLOCK_SIZE,
     )
     clock = MonotonicClock()
     engine = Engine(config, _Nothing(), text, clock)
@@ -84,7 +92,7 @@ def measure(
         request = Request(
             number=number,
             token_ids=[(number * 7 + i) % 40_000 for i in range(_PROMPT_TOKENS)],
-            params=SamplingParams(temperature=0.0, max_tokens=_OUTPUT_TOKENS, ignore_eos=True),
+            params=SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True),
             seed=1,
             timeline=Timeline(submitted=clock.now()),
         )

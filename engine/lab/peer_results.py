@@ -87,14 +87,19 @@ class Measured:
     groups: Sequence[Group]
 
 
-def rows_of(servers: Sequence[Measured], streams: int, output_tokens: int) -> list[Row]:
-    """A row for each server, ours first, then marks for the families that are not among them."""
+def rows_of(
+    servers: Sequence[Measured], streams: int, output_tokens: int, *, marks: bool = True
+) -> list[Row]:
+    """A row for each server, ours first, then marks for the families that are not among them.
+
+    marks: whether the recorded figures are of the model and the kind of device that were measured.
+    """
     rows = [_measured_row(server, streams, output_tokens) for server in servers]
     families = {row.family for row in rows}
     rows += [
-        _recorded_row(family, streams, marks[streams])
-        for family, marks in MARKS.items()
-        if family not in families and streams in marks
+        _recorded_row(family, streams, recorded[streams])
+        for family, recorded in MARKS.items()
+        if marks and family not in families and streams in recorded
     ]
     best: dict[str, float] = {}
     for row in rows:

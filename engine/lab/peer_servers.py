@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.2
 _CRASH_SECONDS = 0.5
 _LAST_WORDS = 400  # characters of a server's log that a message quotes
 
-# Without a limit, the pool of transformers took 14 GB on a CPU.
+# Without a limit, the pool of transformers may take 14 GB on a CPU.
 _TRANSFORMERS_POOL = ("--cb-block-size", "32", "--cb-num-blocks", "512")
 _TRANSFORMERS_BUDGET = ("--cb-max-batch-tokens", "512")
 _LLAMA_CONTEXT_TOKENS = "4096"

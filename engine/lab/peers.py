@@ -99,9 +99,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def compare(
-    servers: Sequence[Server], load: Load, streams: Sequence[int]
+    servers: Sequence[Server], load: Load, streams: Sequence[int], *, marks: bool = True
 ) -> tuple[list[Row], dict[str, str]]:
     """Measure all servers, of which the first is ours, with each number of streams.
+
+    marks: as for `rows_of`.
 
     Returns the rows and, by name, why a peer could not be measured. Raises PhaseScopeError when
     ours could not.
@@ -119,7 +121,8 @@ def compare(
                     raise
                 failures[server.name] = str(error)
         for count in streams:
-            rows += rows_of(_take_turns(started, load, count, failures), count, load.output_tokens)
+            measured = _take_turns(started, load, count, failures)
+            rows += rows_of(measured, count, load.output_tokens, marks=marks)
     return rows, failures
 
 
@@ -173,7 +176,8 @@ def _run(options: argparse.Namespace) -> tuple[dict[str, Any], list[Row], dict[s
     )
     ours = phasescope(options.model, source.name, max(options.streams), options.device)
     peers, absent = _peers(options, source, tokenizer)
-    rows, failures = compare([ours, *peers], load, options.streams)
+    recorded = options.model is None and options.device == "cpu"
+    rows, failures = compare([ours, *peers], load, options.streams, marks=recorded)
     setting = {
         "model": source.name,
         "device": options.device,

@@ -25,8 +25,10 @@ _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _NORMS = {"q_norm", "k_norm"}
 _FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
-# Of the spread of a layer's output. Both round alike, so what differs is the order of sums.
+# Of the spread of what a layer adds. Both round alike, so what differs is the order of sums.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+# Some models scale queries by position beyond some length; rotary positions come as an argument.
+_FAR = 100_000
 
 
 class FusedLayer(nn.Module):
@@ -121,34 +123,49 @@ def fuse_layers(model: PreTrainedModel, step: Callable[[], list[AttentionCall]])
     finally:
         for handle in handles:
             handle.remove()
-    replaced = 0
-    for parent, name, layer in found:
-        attention: Any = layer.self_attn
-        fused = FusedLayer(layer, calls[attention.layer_idx]).eval()
-        if _agree(fused, seen[layer], _TOLERANCE[weight.dtype]):
+    num_found, replaced = len(found), 0
+    tolerance = _TOLERANCE[weight.dtype]
+    while found:
+        # Taken off the list, so that a layer's weights go as soon as their copy is in its place.
+        parent, name, layer = found.pop()
+        call = calls.get(getattr(layer.self_attn, "layer_idx", -1))
+        observed = seen.pop(layer)
+        if call is None or not observed:
+            continue
+        fused = FusedLayer(layer, call).eval()
+        if all(_agrees(layer, fused, one, tolerance) for one in observed):
             setattr(parent, name, fused)
             replaced += 1
-    if replaced < len(found):
+    if replaced < num_found:
         log.info(
-            "%d of %d layers compute otherwise than they look", len(found) - replaced, len(found)
+            "%d of %d layers compute otherwise than they look", num_found - replaced, num_found
         )
     return replaced
 
 
-def _agree(fused: FusedLayer, seen: list[_Seen], tolerance: float) -> bool:
-    for arguments, keywords, expected in seen:
-        if not isinstance(expected, Tensor) or len(arguments) != 1:
-            return False
-        try:
-            with torch.inference_mode():
-                output = fused(*arguments, **keywords)
-        except (RuntimeError, TypeError) as error:
-            log.info("A layer is left as it is: %s", error)
-            return False
-        slack = tolerance * expected.float().std().item()
-        if not torch.allclose(output.float(), expected.float(), rtol=tolerance, atol=slack):
-            return False
-    return bool(seen)
+def _agrees(layer: nn.Module, fused: FusedLayer, seen: _Seen, tolerance: float) -> bool:
+    """Whether the fused layer adds what the layer does, which must not ask for positions itself.
+
+    What a layer adds is compared, not its output: that is mostly what came in.
+    """
+    arguments, keywords, expected = seen
+    if not isinstance(expected, Tensor) or len(arguments) != 1:
+        return False
+    far = dict(keywords)
+    if isinstance(keywords.get("position_ids"), Tensor):
+        far["position_ids"] = keywords["position_ids"] + _FAR
+    try:
+        with torch.inference_mode():
+            output = fused(*arguments, **keywords)
+            elsewhere = layer(*arguments, **far)
+    except (RuntimeError, TypeError) as error:
+        log.info("A layer is left as it is: %s", error)
+        return False
+    added = (expected - arguments[0]).float()
+    limit = tolerance * (added.abs() + added.std())
+    limit += 2 * torch.finfo(expected.dtype).eps * expected.float().abs()
+    near = ((output - expected).float().abs() <= limit).all()
+    return bool(near) and torch.equal(elsewhere, expected)
 
 
 def _has_the_shape(layer: nn.Module) -> bool:

@@ -101,6 +101,7 @@ def test_a_clients_queue_is_bounded_apart_from_its_slots() -> None:
             message = refusal(complete("one", n=2), 429)
             assert "2 of your requests would wait" in message
             assert "the limit of one client is 1" in message
+            assert "the engine has 2 slots" in refusal(complete("one", n=4), 400)
             waiting = {**running, "n": 1}
             with server.http.stream("POST", "/v1/completions", json=waiting, headers=bearer("one")):
                 refusal(complete("one", n=1), 429)

@@ -173,7 +173,7 @@ def test_ctrl_c_ends_it_without_a_traceback(
 
     monkeypatch.setattr(command_line, "perform", interrupted)
     assert main(SIMULATED) == INTERRUPTED
-    assert capsys.readouterr().err == "Stopped; nothing was written.\n"
+    assert capsys.readouterr().err == "Stopped; no result was written.\n"
 
 
 def test_a_preset_brings_its_own_sides(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,6 +59,37 @@ def test_a_layer_that_computes_otherwise_than_it_looks_is_left_alone() -> None:
     assert model.model.layers[1] is odd
 
 
+def test_a_layer_that_asks_for_positions_itself_is_left_alone() -> None:
+    """As models do that scale queries beyond some length: near positions would not show it."""
+
+    class Scaled(nn.Module):
+        def __init__(self, layer: nn.Module) -> None:
+            super().__init__()
+            self.self_attn, self.mlp = layer.self_attn, layer.mlp
+            self.input_layernorm = layer.input_layernorm
+            self.post_attention_layernorm = layer.post_attention_layernorm
+            self._layer = [layer]  # in a list, so that it is no part of this one
+
+        def forward(self, hidden_states: torch.Tensor, **keywords: object) -> torch.Tensor:
+            output: torch.Tensor = self._layer[0](hidden_states, **keywords)
+            return output + (keywords["position_ids"] > 16_384)[..., None]
+
+    model = make("llama")
+    model.model.layers[1] = Scaled(model.model.layers[1])
+    assert fuse(model) == 2
+    assert isinstance(model.model.layers[1], Scaled)
+
+
+def test_what_a_layer_adds_is_compared_and_not_what_it_was_given() -> None:
+    model = make("llama", torch.bfloat16)
+    odd = model.model.layers[0]
+    odd.mlp.act_fn = nn.ReLU()
+    with torch.no_grad():  # activations as large as trained models have, beside a small layer
+        model.model.embed_tokens.weight[:, 0] += 3_000.0
+    fuse(model)
+    assert model.model.layers[0] is odd
+
+
 def test_tuning_packs_what_it_does_not_fuse() -> None:
     model = make("llama", torch.bfloat16)
     assert tune(model)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model import kernels
+from engine.model.cache import cache_folder, cached_folder
 from engine.model.kernels import load_kernels
 
 BLOCK_SIZE = 16
@@ -110,6 +111,16 @@ def test_norms_and_activation(dtype: torch.dtype, size: int) -> None:
     assert near(ops.silu_mul(gate_up), F.silu(gate.float()) * up.float(), dtype)
 
 
+def test_the_kernels_use_the_threads_that_torch_has() -> None:
+    """Without OpenMP, torch's parallel loops are compiled into plain ones, without a word."""
+    folder = cached_folder(f"kernels-{kernels._key()}", _never, cache_folder())
+    assert b"GOMP_parallel" in (folder / "kernels.so").read_bytes()
+
+
+def _never(folder: Path) -> None:
+    raise AssertionError("the loaded kernels are not where they are kept")
+
+
 def test_not_a_number_stays_one() -> None:
     x = torch.ones(1, 2, 64, dtype=torch.bfloat16)
     x[0, 1, 3] = math.nan
@@ -133,6 +144,28 @@ def test_a_place_outside_the_pool_is_refused() -> None:
             None,
             0.0,
         )
+
+
+def test_blocks_that_are_not_there_are_refused() -> None:
+    pool = torch.zeros(32, 1, 8)
+    query = torch.zeros(1, 1, 8)
+    one = torch.ones(1, dtype=torch.long)
+
+    def attend(length: int, blocks: list[int]) -> None:
+        torch.ops.phasescope.decode_attention(
+            query, pool, pool, 0 * one, length * one, 0 * one, torch.tensor(blocks), BLOCK_SIZE,
+            1.0, 0, 0.0, torch.empty_like(query),
+        )  # fmt: skip
+
+    attend(17, [0, 1])
+    for length, blocks, sentence in (
+        (17, [0], "not all given"),
+        (0, [0], "not all given"),
+        (17, [0, 2], "outside the pool"),
+        (17, [0, -1], "outside the pool"),
+    ):
+        with pytest.raises(RuntimeError, match=sentence):
+            attend(length, blocks)
 
 
 def test_without_a_compiler_the_engine_goes_without(

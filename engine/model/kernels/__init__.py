@@ -28,7 +28,7 @@ _SOURCE = Path(__file__).parent / "kernels.cpp"
 _LIBRARY = "kernels.so"
 # Errors of arithmetic are looked for in the logits; flags and traps for them cost vector code.
 _FLAGS = (
-    *("-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp-simd"),
+    *("-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp"),
     *("-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas"),
 )
 _LIBRARIES = ("-lc10", "-ltorch_cpu", "-ltorch")

@@ -252,6 +252,11 @@ at::Tensor rotate_and_store(const at::Tensor& qkv, const at::Tensor& cosine,
   TORCH_CHECK(cosine.numel() == tokens * dim && sine.numel() == tokens * dim,
               "one rotation a token and dimension expected");
   TORCH_CHECK(keys.sizes() == values.sizes(), "keys and values must have one shape");
+  for (const std::optional<at::Tensor>* norm : {&query_weight, &key_weight}) {
+    if (!norm->has_value()) continue;
+    check(**norm, "a norm's weight");
+    TORCH_CHECK((*norm)->numel() == dim, "a norm's weight must have one number a dimension");
+  }
   at::Tensor query = at::empty({tokens, heads, dim}, qkv.options());
   const int64_t* place = places.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < tokens; ++i)
@@ -299,7 +304,6 @@ struct Context {
 
 // Calls f(index, place, count, ahead) for runs of at most kLanes neighbouring places of the context;
 // the next run begins at the place `ahead`.
-
 template <typename F>
 inline void for_each_tile(const Context& context, F&& f) {
   int64_t position = context.first;
@@ -479,8 +483,19 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
   const int64_t* length = lengths.const_data_ptr<int64_t>();
   const int64_t* start = starts.const_data_ptr<int64_t>();
   const int64_t* block = blocks.const_data_ptr<int64_t>();
+  TORCH_CHECK(out.sizes() == query.sizes() && values.sizes() == keys.sizes(),
+              "results must have the queries' shape, and values the keys'");
+  TORCH_CHECK(lengths.numel() == count && starts.numel() == count,
+              "one length and one start a request expected");
   int64_t longest = 0, elements = 0;
   for (int64_t r = 0; r < count; ++r) {
+    TORCH_CHECK(row[r] >= 0 && row[r] < query.size(0), "a row lies outside the batch");
+    const int64_t used = (length[r] + block_size - 1) / block_size;
+    TORCH_CHECK(length[r] > 0 && start[r] >= 0 && start[r] + used <= blocks.numel(),
+                "a request's blocks are not all given");
+    for (int64_t i = start[r]; i < start[r] + used; ++i)
+      TORCH_CHECK(block[i] >= 0 && (block[i] + 1) * block_size <= keys.size(0),
+                  "a block lies outside the pool");
     longest = std::max(longest, length[r]);
     elements += length[r] * kv_heads * dim;
   }
