@@ -16,9 +16,10 @@ import gradio as gr
 
 from engine.service import EngineService
 from ui.answers import Answers, Update, form_of
+from ui.events import QUIET
 from ui.sampling_defaults import SamplingDefaults
 from ui.sampling_form import build_form
-from ui.tries import QUIET, build_tries, connect_tries
+from ui.tries import build_tries, connect_tries
 from ui.visitors import Visitors
 from ui.words_chat import CHAT
 

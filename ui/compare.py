@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from html import escape
-from typing import Any, Final
+from typing import Any
 
 import gradio as gr
 
@@ -24,11 +24,11 @@ from ui.compare_form import make_experiment
 from ui.compare_list import ResultsList, Updates
 from ui.compare_places import find_place
 from ui.compare_progress import Controls, message
+from ui.events import QUIET
 from ui.figures import gap_percentiles
 from ui.page import Builder, panel
 from ui.words_compare import COMPARE
 
-_QUIET: Final[dict[str, Any]] = {"show_progress": "hidden", "api_visibility": "private"}
 # The form folds away while a result is looked at; nothing of it has to reach the server.
 _TOGGLE_FORM = "() => { document.getElementById('ps-compare').classList.toggle('ps-form-open'); }"
 
@@ -113,13 +113,13 @@ class _Tab:
             *(self._plot, self._gaps_table, listed, self._status, self._run, self._stop),
         ]
         inputs = [self._form.key, *self._form.inputs]
-        self._run.click(self.run, inputs, shown, concurrency_limit=None, **_QUIET)
-        self._stop.click(self._controls.stop_own, None, self._status, queue=False, **_QUIET)
+        self._run.click(self.run, inputs, shown, **QUIET)
+        self._stop.click(self._controls.stop_own, None, self._status, queue=False, **QUIET)
         self._change.click(None, js=_TOGGLE_FORM, api_visibility="private")
         self._form.connect()
-        listed.select(self.choose, self._form.key, shown, queue=False, **_QUIET)
+        listed.select(self.choose, self._form.key, shown, queue=False, **QUIET)
         filled = self._form.filled
-        page.load(self.open, self._form.preset, [tabs, *filled, *shown], queue=False, **_QUIET)
+        page.load(self.open, self._form.preset, [tabs, *filled, *shown], queue=False, **QUIET)
 
     async def run(
         self, request: gr.Request, key: str, *values: Any

@@ -97,8 +97,13 @@ class Desk:
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
 
-    def start(self, visitor: str, experiment: Experiment, place: Place) -> Job:
-        """Take an experiment in; raises PhaseScopeError while the visitor has one already."""
+    def start(
+        self, visitor: str, experiment: Experiment, place: Place, *, lesson: bool = False
+    ) -> Job:
+        """Take an experiment in; raises PhaseScopeError while the visitor has one already.
+
+        lesson: its result is kept apart from the others, and only if it was not stopped.
+        """
         job = Job()
         with self._lock:
             earlier = self._jobs.get(visitor)
@@ -106,9 +111,8 @@ class Desk:
                 raise PhaseScopeError(COMPARE["running_already"])
             self._jobs = {v: j for v, j in self._jobs.items() if not j.state.ended}
             self._jobs[visitor] = job
-        threading.Thread(
-            target=self._work, args=(job, experiment, place), name="experiment", daemon=True
-        ).start()
+        args = (job, experiment, place, lesson)
+        threading.Thread(target=self._work, args=args, name="experiment", daemon=True).start()
         return job
 
     def stop(self, visitor: str) -> None:
@@ -125,10 +129,12 @@ class Desk:
         for job in jobs:
             job.stop()
 
-    def _work(self, job: Job, experiment: Experiment, place: Place) -> None:
+    def _work(self, job: Job, experiment: Experiment, place: Place, lesson: bool) -> None:
         try:
             result = self._perform(job, experiment, place)
-            self.store.save(result)
+            if lesson and job.stopping:
+                raise ExperimentStopped(COMPARE["lesson_stopped"])
+            self.store.save(result, lesson=lesson)
         except PhaseScopeError as error:
             job.fail(str(error))
         except OSError as error:

@@ -18,15 +18,11 @@ from engine.turns import MAX_TURN_SECONDS
 from ui.admin_key import AdminKey
 from ui.compare_form import CHOICES, OWN, SIDE_FIELDS, Wanted, side_values, side_words
 from ui.compare_places import starting_config
+from ui.events import QUIET
 from ui.words_compare import COMPARE, SIDE_LABELS
 from ui.workload_fields import TrafficFields
 
 FIRST_PRESET: Final = next(iter(PRESETS))
-_QUIET: Final[dict[str, Any]] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "queue": False,
-}
 _NUMBERS: Final = {"repeats": MIN_PAIRS, "seed": 0, "ttft_limit": 0, "tpot_limit": 0}
 _HINTS: Final = {
     "repeats": COMPARE["repeats_hint"].format(least=MIN_PAIRS),
@@ -117,7 +113,7 @@ class CompareFields:
 
     def connect(self) -> None:
         """Connect the events of the fields; inside the page's Blocks."""
-        self.preset.change(self.fill, self.preset, self.filled, **_QUIET)
+        self.preset.change(self.fill, self.preset, self.filled, queue=False, **QUIET)
         self._traffic.connect()
         self._a.connect()
         self._b.connect()
@@ -157,7 +153,7 @@ class _Side:
     def connect(self) -> None:
         chosen = [self.fields[index] for index in _EXPLAINED]
         for field in chosen:
-            field.change(_explanation, chosen, self._words, **_QUIET)  # type: ignore[attr-defined]
+            field.change(_explanation, chosen, self._words, queue=False, **QUIET)  # type: ignore[attr-defined]
 
 
 def _setting(side: str, setting: str, value: Any) -> gr.components.Component:

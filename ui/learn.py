@@ -18,19 +18,21 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from engine.core.errors import PhaseScopeError
 from ui import learn_report
 from ui.admin_key import AdminKey
 from ui.compare_desk import Desk, Job
 from ui.compare_places import find_place
 from ui.compare_progress import Controls, message
+from ui.events import QUIET
 from ui.learn_lessons import LESSONS, Lesson
+from ui.learn_runs import LessonRun, LessonRuns
 from ui.page import Builder, panel
 from ui.words_compare import COMPARE
 from ui.words_learn import LEARN
 
 FIRST: Final = next(iter(LESSONS))
 PREDICT, RUN, SEE, EXPLAIN = range(4)
-_QUIET: Final[dict[str, Any]] = {"show_progress": "hidden", "api_visibility": "private"}
 _ROOT: Final = Path(__file__).resolve().parent.parent
 
 
@@ -67,6 +69,7 @@ class _Tab:
     def __init__(self, desk: Desk, key: AdminKey) -> None:
         self._desk = desk
         self._key = key
+        self._runs = LessonRuns()
         gr.HTML(
             f'<p class="ps-cap">{LEARN["intro"]}</p>',
             apply_default_css=False,
@@ -135,19 +138,19 @@ class _Tab:
         seen = [self._walk, self._asked, self._status, self._finding, self._verdict]
         begun = [*opened, *seen]
         shown = [self._lesson, *begun, self._run, self._stop]
-        self._run.click(self.run, asked, shown, concurrency_limit=None, **_QUIET)
-        self._stop.click(self._controls.stop_own, None, self._status, queue=False, **_QUIET)
-        self._lesson.input(self.begin, self._lesson, begun, queue=False, **_QUIET)
-        self._why.click(lambda: gr.Walkthrough(selected=EXPLAIN), None, self._walk, **_QUIET)
+        self._run.click(self.run, asked, shown, **QUIET)
+        self._stop.click(self.stop, None, self._status, queue=False, **QUIET)
+        self._lesson.input(self.begin, self._lesson, begun, queue=False, **QUIET)
+        self._why.click(lambda: gr.Walkthrough(selected=EXPLAIN), None, self._walk, **QUIET)
         self._next.click(
-            self.begin_next, self._lesson, [self._lesson, *begun], queue=False, **_QUIET
+            self.begin_next, self._lesson, [self._lesson, *begun], queue=False, **QUIET
         )
 
     def begin(self, request: gr.Request, name: str) -> dict[Any, Any]:
-        """Open a lesson at its question; one that runs is ended."""
-        self._desk.stop(str(request.session_hash))
+        """Open a lesson at its question; one that runs is left behind."""
+        self._runs.abandon(str(request.session_hash))
         return {
-            **self._opened(LESSONS[name], None),
+            **self._opened(LESSONS[name]),
             self._walk: gr.Walkthrough(selected=PREDICT),
             self._asked: "",
             self._status: "",
@@ -161,6 +164,11 @@ class _Tab:
         following = names[(names.index(name) + 1) % len(names)]
         return {self._lesson: following, **self.begin(request, following)}
 
+    def stop(self, request: gr.Request) -> str:
+        """End the visitor's lesson."""
+        self._runs.stop(str(request.session_hash))
+        return message(COMPARE["stopping"], "busy")
+
     async def run(
         self, request: gr.Request, name: str, guess: int | None, key: str
     ) -> AsyncIterator[dict[Any, Any]]:
@@ -168,41 +176,54 @@ class _Tab:
         if guess is None:
             yield {self._asked: message(LEARN["guess_first"], "busy")}
             return
-        yield {
-            self._walk: gr.Walkthrough(selected=RUN),
-            self._asked: "",
-            self._status: message(LEARN["running"], "busy"),
-        }
-        lesson = LESSONS[name]
-
-        def start() -> Job:
-            place = find_place(self._desk.service, simulated=False)
-            return self._desk.start(str(request.session_hash), lesson.experiment(place), place)
-
-        shown = partial(self._show, lesson, guess)
-        async with aclosing(self._controls.serve(key, start, shown)) as updates:
-            async for update in updates:
-                yield update
+        visitor = str(request.session_hash)
+        try:
+            with self._runs.running(visitor) as run:
+                yield {
+                    self._walk: gr.Walkthrough(selected=RUN),
+                    self._asked: "",
+                    self._status: message(LEARN["running"], "busy"),
+                }
+                begin = partial(self._start, visitor, LESSONS[name])
+                shown = partial(self._show, LESSONS[name], guess)
+                steps = self._controls.serve(key, partial(run.start, begin), shown)
+                async with aclosing(steps):
+                    async for updates in steps:
+                        yield self._told(run, updates)
+        except PhaseScopeError as error:
+            yield {self._asked: message(str(error), "busy")}
 
     # -- what they are made of --------------------------------------------------------------------
 
-    def _opened(self, lesson: Lesson, guess: int | None) -> dict[Any, Any]:
+    def _opened(self, lesson: Lesson) -> dict[Any, Any]:
         """The words of a lesson in all its steps."""
         return {
             self._question: learn_report.question(lesson),
-            self._guess: gr.Radio(_choices(lesson), value=guess),
+            self._guess: gr.Radio(_choices(lesson), value=None),
             self._setting: learn_report.setting(lesson),
             self._seen: learn_report.setting(lesson),
         }
+
+    def _start(self, visitor: str, lesson: Lesson) -> Job:
+        place = find_place(self._desk.service, simulated=False)
+        return self._desk.start(visitor, lesson.experiment(place), place, lesson=True)
+
+    def _told(self, run: LessonRun, updates: dict[Any, Any]) -> dict[Any, Any]:
+        """What a run may change: its buttons alone, once its visitor has opened another lesson."""
+        if not run.abandoned:
+            return updates
+        buttons: dict[Any, Any] = {
+            part: updates[part] for part in (self._run, self._stop) if part in updates
+        }
+        # A yield is what tells a closed page, also where there is nothing to say.
+        return buttons or {self._status: gr.skip()}
 
     def _show(self, lesson: Lesson, guess: int, name: str) -> dict[Any, Any]:
         """What a result changes on the page; raises PhaseScopeError."""
         result = self._desk.store.load(name)
         found = lesson.measure(result)
         return {
-            # Another one may have been opened in the meantime.
-            self._lesson: lesson.name,
-            **self._opened(lesson, guess),
+            self._guess: guess,  # as it was when the run began
             self._walk: gr.Walkthrough(selected=SEE),
             self._status: "",
             self._finding: learn_report.finding(lesson, found, result, self._scale()),

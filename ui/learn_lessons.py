@@ -33,6 +33,8 @@ GROW_OUTPUT: Final = 100
 BATCH_SIZE: Final = 8
 BATCH_PROMPT: Final = 32
 BATCH_OUTPUT: Final = 32
+SILENCE_SECONDS: Final = 1.0
+"""A longer pause of every answer is said to be one without a token."""
 
 
 class LessonUnmeasured(PhaseScopeError):
@@ -125,7 +127,7 @@ def _stall(result: Result) -> Finding:
     waits = [_ttft(record) for record in long]
     return Finding(
         _index(before, LESSON_WORDS["stall"].limits),
-        Bracket("A", start, end, f"no token for {duration(before)}"),
+        Bracket("A", start, end, _pause_words(a, start, end)),
         (
             ("Longest pause, whole prompts (A)", duration(before)),
             ("Longest pause, chunks (B)", duration(after)),
@@ -276,16 +278,24 @@ def _ttft(record: RequestRecord) -> float:
     return record.first_token_delivered - record.submitted
 
 
-def _longest_pause(side: Side) -> tuple[float, float]:
-    """Ends of the longest time without a token in an answer that was already being read."""
+def _readers(side: Side) -> list[RequestRecord]:
+    """Those whose answers were being read: all but the long prompt's."""
     records = _requests(side)
     longest_prompt = max(record.num_prompt_tokens for record in records)
-    gaps = [
-        gap
-        for record in records
-        if record.num_prompt_tokens < longest_prompt
-        for gap in pairwise(record.token_delivered)
-    ]
+    return [record for record in records if record.num_prompt_tokens < longest_prompt]
+
+
+def _pause_words(side: Side, start: float, end: float) -> str:
+    """What the bracket over the longest pause of one answer says of all of them."""
+    silent = not any(start < t < end for record in _readers(side) for t in record.token_delivered)
+    if silent and end - start > SILENCE_SECONDS:
+        return f"no token for {duration(end - start)}"
+    return f"longest gap {duration(end - start)}"
+
+
+def _longest_pause(side: Side) -> tuple[float, float]:
+    """Ends of the longest time without a token in an answer that was already being read."""
+    gaps = [gap for record in _readers(side) for gap in pairwise(record.token_delivered)]
     if not gaps:
         raise LessonUnmeasured(LEARN["unmeasured"])
     return max(gaps, key=lambda gap: gap[1] - gap[0])

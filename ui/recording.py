@@ -7,17 +7,19 @@ states, never a prompt, an answer or an error's text. This module runs no engine
 A recording is JSON, plain or gzip-compressed:
 
     format, version    "phasescope-recording", 1
-    recorded           UTC date and time it was saved at, ISO 8601
+    recorded           UTC date and time it was saved at: "2026-11-29T12:00:00+00:00", or with Z
     machine            the computer in words
     engine             model, dtype, device and settings: `config` of `ui.frames`
     now, sum, steps, reqs, kv    as in a frame of `ui.frames`; times count from the service's start
 
+Counts and times of requests are whole numbers that a browser holds exactly, up to 2**53.
 assets/scripts/recording.js reads the same format in the browser, under the same rules.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 import zlib
 from collections.abc import Iterator
@@ -38,10 +40,17 @@ MAX_BYTES: Final = 16_000_000
 MAX_STEPS: Final = 4_000
 MAX_REQUESTS: Final = 600
 MAX_BLOCKS: Final = 1_000_000
+MAX_COUNT: Final = 2**53
+"""The largest whole number up to which a browser holds every one."""
+
+MAX_DEPTH: Final = 16
+"""Of lists and objects in each other; a recording has seven."""
 
 # An engine that is stuck in a step gives no new block map; the one before it will do.
 _POOL_SECONDS: Final = 0.5
 _GZIP_START: Final = b"\x1f\x8b"
+_DATE: Final = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|\+00:00)", re.ASCII)
+_SURROGATE: Final = re.compile("[\\ud800-\\udfff]")
 _HISTORY: Final = ("now", "sum", "steps", "reqs", "kv")
 _STEP_COLUMNS: Final = 12
 _STATES: Final = frozenset(
@@ -106,7 +115,7 @@ def read_recording(data: bytes, name: str) -> Document:
             f"{name} is no PhaseScope recording: its format should be {FORMAT}. Make one with "
             f"Save a recording, beside the timeline."
         )
-    if document.get("version") != VERSION:
+    if type(document.get("version")) is bool or document.get("version") != VERSION:
         raise NotARecording(
             f"{name} is a recording of version {document.get('version')}; this PhaseScope reads "
             f"version {VERSION}. Open it with the release that saved it."
@@ -130,9 +139,13 @@ def _unpacked(data: bytes, name: str) -> bytes:
     if data.startswith(_GZIP_START) and len(data) <= MAX_BYTES:
         try:
             # One byte more than may be: a small file can unpack to more than the memory holds.
-            data = zlib.decompressobj(wbits=31).decompress(data, MAX_BYTES + 1)
+            stream = zlib.decompressobj(wbits=31)
+            data = stream.decompress(data, MAX_BYTES + 1)
+            whole = stream.eof and not stream.unused_data
         except zlib.error:
-            raise NotARecording(f"{name} is a damaged gzip file. Save or copy it again.") from None
+            whole = False
+        if not whole and len(data) <= MAX_BYTES:
+            raise NotARecording(f"{name} is a damaged gzip file. Save or copy it again.")
     if len(data) > MAX_BYTES:
         raise NotARecording(
             f"{name} holds more than the {MAX_BYTES // 1_000_000} MB that a recording may have."
@@ -142,9 +155,21 @@ def _unpacked(data: bytes, name: str) -> bytes:
 
 def _parse(data: bytes, name: str) -> Any:
     try:
-        return json.loads(data)
+        text = data.decode("utf-8-sig")
+        return json.loads(text, parse_int=_as_in_a_browser, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise NotARecording(f"{name} is not JSON, or ends too early. Save it again.") from None
+
+
+def _as_in_a_browser(digits: str) -> int | float:
+    """A whole number, as the float nearest to it where a browser cannot hold it exactly."""
+    nearest = float(digits)
+    return int(nearest) if abs(nearest) <= MAX_COUNT else nearest
+
+
+def _refuse_constant(name: str) -> None:
+    """Raise ValueError: Python reads NaN and Infinity, which are not JSON."""
+    raise ValueError(name)
 
 
 def _check(document: Document, name: str) -> None:
@@ -154,6 +179,8 @@ def _check(document: Document, name: str) -> None:
 
 
 def _problems(document: Document) -> Problems:
+    if not _is_plain(document):
+        yield "its text", f"must be UTF-8, at most {MAX_DEPTH} levels deep"
     yield from _heading_problems(document)
     steps, requests = document.get("steps", []), document.get("reqs", [])
     for label, rows, most in (("steps", steps, MAX_STEPS), ("reqs", requests, MAX_REQUESTS)):
@@ -170,10 +197,8 @@ def _problems(document: Document) -> Problems:
 
 
 def _heading_problems(document: Document) -> Problems:
-    try:
-        datetime.fromisoformat(document["recorded"])
-    except (KeyError, TypeError, ValueError):
-        yield "recorded", "must be a date and time"
+    if not _is_date(document.get("recorded")):
+        yield "recorded", "must be a UTC date and time such as 2026-11-29T12:00:00+00:00"
     if not isinstance(document.get("machine"), str):
         yield "machine", "must be text"
     if not _is_number(document.get("now")):
@@ -186,7 +211,9 @@ def _heading_problems(document: Document) -> Problems:
         return
     if not all(isinstance(engine.get(name), str) for name in _ENGINE_NAMES):
         yield "engine", f"must name {', '.join(_ENGINE_NAMES)}"
-    if engine.get("roof") and not _has_numbers(engine["roof"], ("flops", "bytes", "overhead")):
+    if engine.get("roof") is not None and not _has_numbers(
+        engine["roof"], ("flops", "bytes", "overhead")
+    ):
         yield "engine.roof", "must give flops, bytes and overhead, or be null"
     for metric in ("ttft", "itl"):
         total = document.get("sum")
@@ -198,19 +225,27 @@ def _heading_problems(document: Document) -> Problems:
 
 
 def _request_problems(entry: Any) -> Problems:
-    if not _has_numbers(entry, _COUNTS):
-        yield "", f"must give numbers for {', '.join(_COUNTS)}"
+    if not isinstance(entry, dict) or not all(_is_count(entry.get(name)) for name in _COUNTS):
+        yield "", f"must give whole numbers up to 2**53 for {', '.join(_COUNTS)}"
         return
-    if entry.get("st") not in _STATES or entry.get("id") != f"R{entry['n']}":
+    state = entry.get("st")
+    known = isinstance(state, str) and state in _STATES
+    if not known or entry.get("id") != f"R{int(entry['n'])}":
         yield ".st", "must be a known state, and id the number's name"
-    if not isinstance(entry.get("fin"), str | None):
+    if not isinstance(entry.get("fin", 0), str | None):
         yield ".fin", "must be a word or null"
-    if not _numbers_or_null([entry.get(name) for name in _TIMES]):
+    times = [entry.get(name, "none") for name in _TIMES]
+    if not all(value is None or _is_count(value) for value in times):
         yield "", f"must give a time or null for {', '.join(_TIMES)}"
     if not _is_table(entry.get("pre"), 2):
         yield ".pre", "must be pairs of numbers"
     chunks = entry.get("chunks", [0, []])
-    if not (isinstance(chunks, list) and len(chunks) == 2 and _is_table(chunks[1], 4)):
+    if not (
+        isinstance(chunks, list)
+        and len(chunks) == 2
+        and _is_number(chunks[0])
+        and _is_table(chunks[1], 4)
+    ):
         yield ".chunks", "must be rows of 4 numbers"
     tokens = entry.get("tok", [0, 0, []])
     if not (
@@ -223,7 +258,9 @@ def _request_problems(entry: Any) -> Problems:
 
 
 def _block_problems(blocks: Any) -> Problems:
-    if not _has_numbers(blocks, ("n",)) or not 0 <= blocks["n"] <= MAX_BLOCKS:
+    if not (
+        isinstance(blocks, dict) and _is_count(blocks.get("n")) and 0 <= blocks["n"] <= MAX_BLOCKS
+    ):
         yield "kv.n", f"must be a number of blocks up to {MAX_BLOCKS:,}"
     elif not _is_table(blocks.get("last"), 3):
         yield "kv.last", "must be rows of 3 numbers"
@@ -246,5 +283,31 @@ def _numbers_or_null(values: list[Any]) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    # Python reads NaN and Infinity, which are not JSON: the browser would refuse the frame.
     return type(value) in (int, float) and abs(value) < 1e300
+
+
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and value == int(value) and abs(value) <= MAX_COUNT
+
+
+def _is_date(value: Any) -> bool:
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        return False
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_plain(value: Any, depth: int = MAX_DEPTH) -> bool:
+    """Whether it can be written as UTF-8: JSON can name half a character (a lone surrogate)."""
+    if isinstance(value, str):
+        return not _SURROGATE.search(value)
+    if isinstance(value, dict):
+        return depth > 0 and all(
+            _is_plain(part, depth - 1) for entry in value.items() for part in entry
+        )
+    if isinstance(value, list):
+        return depth > 0 and all(_is_plain(part, depth - 1) for part in value)
+    return True

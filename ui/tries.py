@@ -13,19 +13,13 @@ import gradio as gr
 
 from engine.core.errors import PhaseScopeError
 from engine.service import EngineService
+from ui.events import QUIET
 from ui.prompts import long_prompt
 from ui.visitors import MAX_VISITORS, Kind, TooManyVisitors, Visitors
 from ui.words_chat import CHAT, KINDS
 
 LONG_PROMPT_TOKENS: Final = 2_000
 ADDED_VISITORS: Final = 5
-
-# Everything here streams or is quick: no click waits for another, and nothing fades while it runs.
-QUIET: Final[dict[str, Any]] = {
-    "show_progress": "hidden",
-    "concurrency_limit": None,
-    "api_visibility": "private",
-}
 
 
 class Tries(NamedTuple):

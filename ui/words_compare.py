@@ -41,6 +41,9 @@ COMPARE: Final[dict[str, str]] = {
     "progress": "Run {run} of {runs}, {side}: {done} of {total} requests ended.",
     "running_already": "Your experiment is still running; stop it first.",
     "stopping": "Stopping after what is being computed.",
+    "lesson_stopped": (
+        "The lesson was stopped, so there is nothing to see. Go back to Predict and run it again."
+    ),
     "save_failed": "The result could not be written to {folder}: {reason}.",
     "failed": "The experiment failed: {reason}",
     "no_vocabulary": "This model's tokenizer does not say which tokens it has; use the simulation.",

@@ -37,6 +37,7 @@ LEARN: Final[dict[str, str]] = {
     "guess_first": "Choose a guess first; any will do.",
     "run": "Run it on the engine",
     "running": "The engine is at work for this lesson alone; it takes some seconds.",
+    "running_already": "Your last lesson is just ending; run this one in a moment.",
     "stop": "Stop",
     "why": "Why is it so?",
     "next": "Next lesson",

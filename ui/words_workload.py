@@ -11,6 +11,7 @@ WORKLOAD: Final[dict[str, str]] = {
     "stop": "Stop",
     "shape": "Shape",
     "trace": "From a trace file",
+    "trace_title": "A trace file",
     "trace_card": "A production trace or a data set, at its own times or as you choose.",
     "requests": "Requests",
     "seed": "Seed",

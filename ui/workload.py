@@ -22,6 +22,7 @@ from ui.compare_desk import Desk, Job
 from ui.compare_list import ResultsList, Updates
 from ui.compare_places import find_place
 from ui.compare_progress import Controls
+from ui.events import QUIET
 from ui.page import Builder, panel
 from ui.words_compare import COMPARE
 from ui.words_workload import WORKLOAD
@@ -29,7 +30,6 @@ from ui.workload_fields import TrafficFields
 from ui.workload_form import workload_experiment
 from ui.workload_numbers import limits
 
-_QUIET: Final[dict[str, Any]] = {"show_progress": "hidden", "api_visibility": "private"}
 _CHARTS: Final = ("gaps", "first", "finished")
 
 
@@ -131,11 +131,11 @@ class _Tab:
             *(listed, self._run, self._stop),
         ]
         inputs = [self._secret, self._place, *self._numbers, *self._traffic.inputs]
-        self._run.click(self.run, inputs, shown, concurrency_limit=None, **_QUIET)
-        self._stop.click(self._controls.stop_own, None, self._status, queue=False, **_QUIET)
+        self._run.click(self.run, inputs, shown, **QUIET)
+        self._stop.click(self._controls.stop_own, None, self._status, queue=False, **QUIET)
         self._traffic.connect()
-        listed.select(self.choose, self._secret, shown, queue=False, **_QUIET)
-        page.load(self.open, None, [tabs, *shown], queue=False, **_QUIET)
+        listed.select(self.choose, self._secret, shown, queue=False, **QUIET)
+        page.load(self.open, None, [tabs, *shown], queue=False, **QUIET)
 
     async def run(
         self, request: gr.Request, key: str, *values: Any

@@ -15,6 +15,7 @@ from engine.core.errors import PhaseScopeError
 from engine.lab.workload_shapes import SHAPES
 from ui import workload_cards
 from ui.compare_progress import message
+from ui.events import QUIET
 from ui.words_workload import ARRIVAL_KINDS, ARRIVAL_USES, LENGTH_KINDS, LENGTH_USES, WORKLOAD
 from ui.workload_form import (
     MAX_UPLOAD_MEGABYTES,
@@ -26,19 +27,13 @@ from ui.workload_form import (
 )
 
 FIRST_SHAPE: Final = next(iter(SHAPES))
-_QUIET: Final[dict[str, Any]] = {
-    "show_progress": "hidden",
-    "api_visibility": "private",
-    "queue": False,
-}
 _LENGTH_FIELDS: Final = ("typical", "spread", "low", "high", "seen")
 _ARRIVAL_FIELDS: Final = ("rate", "burstiness", "burst", "users", "think")
 # The cards are plain radio buttons: the choice becomes the value of the component they stand in.
 _CHOICE = """
 element.addEventListener("change", (event) => {
   if (event.target.type !== "radio") return;
-  props.value = event.target.value;
-  trigger("change");
+  props.value = event.target.value;  // which is a change event
 });
 """
 
@@ -157,27 +152,40 @@ class TrafficFields:
     def connect(self) -> None:
         """Keep card and fields in step with what is chosen; inside the page's Blocks."""
         starts = [self._streamed, self._requests, self._file, self._speed]
-        self._shape.change(_start_values, self._shape, starts, **_QUIET)
+        self._shape.change(_start_values, self._shape, starts, queue=False, **QUIET)
         for fields, uses in (
             (self._prompt, LENGTH_USES),
             (self._output, LENGTH_USES),
             (self._arrivals, ARRIVAL_USES),
         ):
             names = _ARRIVAL_FIELDS if uses is ARRIVAL_USES else _LENGTH_FIELDS
-            fields[0].change(_shower(names, uses), fields[0], fields[1:], **_QUIET)  # type: ignore[attr-defined]
+            fields[0].change(_shower(names, uses), fields[0], fields[1:], queue=False, **QUIET)  # type: ignore[attr-defined]
+        # A file may take seconds to read: one at a time, and only where it or the shape changes.
+        gr.on(
+            [self._shape.change, self._file.change],
+            _describe_trace,
+            [self._shape, self._file],
+            self._card,
+            **{**QUIET, "concurrency_limit": 1},
+        )
         for field in self.inputs:
-            if field is not self._speed:
-                field.change(self._describe, self.inputs, self._card, **_QUIET)  # type: ignore[attr-defined]
+            if field not in (self._file, self._speed):
+                field.change(self._describe, self.inputs, self._card, queue=False, **QUIET)  # type: ignore[attr-defined]
 
-    def _describe(self, *values: Any) -> str:
-        """What the chosen shape is as it was edited, or what is in the file."""
+    def _describe(self, *values: Any) -> Any:
+        """What the chosen shape is as it was edited; nothing where a trace is chosen."""
         traffic = self.traffic(values)
-        if traffic.shape != TRACE or not traffic.file:
-            return workload_cards.traffic_card(traffic)
-        try:
-            return workload_cards.trace_card(load_trace(traffic.file))
-        except PhaseScopeError as error:
-            return message(str(error), "err")
+        return gr.skip() if traffic.shape == TRACE else workload_cards.traffic_card(traffic)
+
+
+def _describe_trace(shape: str, file: str | None) -> Any:
+    """What is in the file, where a trace is chosen."""
+    if shape != TRACE:
+        return gr.skip()
+    try:
+        return workload_cards.trace_card(load_trace(file)) if file else ""
+    except PhaseScopeError as error:
+        return message(str(error), "err")
 
 
 def _kinds(kinds: Sequence[str], label: str, elem_id: str) -> gr.Dropdown:

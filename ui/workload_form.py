@@ -79,13 +79,12 @@ class ArrivalFields:
 
     def arrivals(self) -> Arrivals | None:
         """The process; None for the shape's own. Raises InvalidRequest."""
-        rate = number(WORKLOAD["rate"], self.rate)
         makers: dict[str, Callable[[], Arrivals | None]] = {
             ARRIVAL_KINDS[0]: lambda: None,
-            "Poisson": lambda: Poisson(rate),
-            "gamma": lambda: Gamma(rate, number(WORKLOAD["burstiness"], self.burstiness)),
-            "constant": lambda: Constant(rate),
-            "burst": lambda: self._burst(rate),
+            "Poisson": lambda: Poisson(self._rate()),
+            "gamma": self._gamma,
+            "constant": lambda: Constant(self._rate()),
+            "burst": self._burst,
             "closed loop": self._closed_loop,
             "all at once": lambda: Constant(math.inf),
         }
@@ -95,8 +94,15 @@ class ArrivalFields:
             )
         return makers[self.kind]()
 
-    def _burst(self, rate: float) -> Arrivals:
+    def _rate(self) -> float:
+        return number(WORKLOAD["rate"], self.rate)
+
+    def _gamma(self) -> Arrivals:
+        return Gamma(self._rate(), number(WORKLOAD["burstiness"], self.burstiness))
+
+    def _burst(self) -> Arrivals:
         size = whole(WORKLOAD["burst"], self.burst, 1, MAX_REQUESTS)
+        rate = self._rate()
         if rate <= 0:
             raise InvalidRequest(f"{WORKLOAD['rate']} must be above 0; got {rate:g}.")
         return Burst(size, size / rate)
@@ -169,10 +175,8 @@ def traffic_of_pairs(place: Place, traffic: Traffic) -> Callable[[int], Workload
 
 
 def traffic_title(traffic: Traffic) -> str:
-    """What the traffic is called: its shape, or its file."""
-    if traffic.shape in SHAPES:
-        return SHAPES[traffic.shape].title
-    return Path(traffic.file or "").name[:100]
+    """What everybody reads that the traffic is: its shape, or a trace file without its name."""
+    return SHAPES[traffic.shape].title if traffic.shape in SHAPES else WORKLOAD["trace_title"]
 
 
 def workload_experiment(
@@ -200,4 +204,5 @@ def _replay(place: Place, traffic: Traffic) -> Replay:
         max_model_len=place.config.max_model_len,
         streamed=bool(traffic.streamed),
         seed=seed_number(traffic.seed),
+        name=traffic_title(traffic),
     )

@@ -27,6 +27,7 @@ class App {
     this.feed = new Feed(this.live, {
       onData: () => {
         own.enter(this.live.epoch);
+        this.receivedAt = performance.now();
         this.invalidate("data");
       },
       onStatus: () => this.invalidate("status"),
@@ -80,14 +81,13 @@ class App {
 
   /** reason: data, status, view, cursor, emphasis, own, theme, size or clock. */
   invalidate(reason) {
-    if (reason === "data") this.receivedAt = performance.now();
     this.reasons.add(reason);
     this.frame ||= requestAnimationFrame(() => this.#draw());
   }
 
-  /** Server time now, in ticks, carried on from the last frame by the browser's own clock. */
+  /** The live engine's time now, in ticks, carried on from its last frame by the browser's own clock. */
   serverNow() {
-    return this.trace.now + (performance.now() - this.receivedAt) * 10;
+    return this.live.now + (performance.now() - this.receivedAt) * 10;
   }
 
   emphasise(n) {

@@ -23,7 +23,7 @@ const named = (title, name, sides) => fill(title, { name: sides.length > 1 ? nam
 
 function row(requests) {
   const first = requests.find(Boolean);
-  const facts = [first.id, count(first.prompt), count(first.mx ?? first.out), since(first.sub)];
+  const facts = [first.id, count(first.prompt), count(first.max), since(first.sub)];
   const each = requests.flatMap((r) =>
     r ? [count(r.cached), duration(r.ttft), duration(r.longestPause), since(r.end)] : [DASH, DASH, DASH, DASH]);
   return [...facts, ...each];

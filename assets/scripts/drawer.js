@@ -16,6 +16,7 @@ export class Drawer {
     this.panel = element.querySelector(".ps-drawer");
     this.composition = new Composition(element.querySelector("[data-role=composition]"), app.words);
     this.n = null;
+    this.trace = null; // the one that `n` is a request of
     this.drawnAt = -Infinity;
     this.returnTo = null;
     app.open = (n) => this.open(n);
@@ -28,6 +29,7 @@ export class Drawer {
   open(n) {
     if (this.n === null) this.returnTo = document.activeElement;
     this.n = n;
+    this.trace = this.app.trace;
     this.panel.hidden = false;
     this.#write();
     this.composition.show(this.app.trace.recording ? null : n);
@@ -35,13 +37,20 @@ export class Drawer {
   }
 
   close() {
+    const { returnTo } = this;
+    this.#hide();
+    if (returnTo?.isConnected) returnTo.focus({ preventScroll: true });
+  }
+
+  #hide() {
     this.n = null;
     this.panel.hidden = true;
-    if (this.returnTo?.isConnected) this.returnTo.focus({ preventScroll: true });
     this.returnTo = null;
   }
 
   draw(reasons) {
+    // R7 of a recording is another request than the live R7; the focus stays with whoever changed it.
+    if (this.n !== null && this.trace !== this.app.trace) this.#hide();
     if (this.n === null || !reasons.has("data") || performance.now() - this.drawnAt < LEAST_MS) return;
     this.#write();
   }

@@ -64,25 +64,33 @@ export class Lesson {
     if (told === this.told) return;
     this.told = told;
     this.card.hidden = told === null;
-    if (told !== null) this.#load(JSON.parse(told));
+    if (told !== null) this.#load(told);
   }
 
-  async #load(lesson) {
+  async #load(told) {
+    const lesson = JSON.parse(told);
     for (const side of this.sides) side.clear();
+    const left = () => told !== this.told; // another lesson was opened meanwhile
     try {
-      const response = await fetch(new URL(`live/result/${lesson.result}.json`, document.baseURI));
-      if (!response.ok) throw new Error(String(response.status));
-      const { sides } = await response.json();
+      const { sides } = await fetchRun(lesson.result);
+      if (left()) return;
       for (const [index, side] of sides.entries()) this.sides[index].load(side, lesson, sides.length > 1);
       this.lesson = lesson;
       setText(this.error, "");
     } catch {
+      if (left()) return;
       setText(this.error, this.words.failed);
     }
     this.error.hidden = !this.error.textContent;
     this.legend.hidden = lesson.band !== "requests";
     this.app.invalidate("lesson");
   }
+}
+
+async function fetchRun(result) {
+  const response = await fetch(new URL(`live/result/${result}.json`, document.baseURI));
+  if (!response.ok) throw new Error(String(response.status));
+  return response.json();
 }
 
 class LessonSide {

@@ -9,6 +9,9 @@ export const MAX_BYTES = 16_000_000;
 const MAX_STEPS = 4000;
 const MAX_REQUESTS = 600;
 const MAX_BLOCKS = 1_000_000;
+const MAX_COUNT = 2 ** 53;
+const MAX_DEPTH = 16;
+const DATE = /^[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|\+00:00)$/;
 const STEP_COLUMNS = 12;
 const HISTORY = ["now", "sum", "steps", "reqs", "kv"];
 const STATES = new Set(["preparing", "queued", "reading", "writing", "done", "cancelled", "failed"]);
@@ -67,16 +70,33 @@ async function unpacked(blob, refuse) {
   }
 }
 
-const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+const isNumber = (value) => typeof value === "number" && Math.abs(value) < 1e300;
+const isCount = (value) => Number.isInteger(value) && Math.abs(value) <= MAX_COUNT;
 const isNumberOrNull = (value) => value === null || isNumber(value);
 const hasNumbers = (value, names) => Boolean(value) && names.every((name) => isNumber(value[name]));
 const isRow = (row, columns) => Array.isArray(row) && row.length === columns && row.every(isNumber);
 const isTable = (rows, columns) => Array.isArray(rows) && rows.every((row) => isRow(row, columns));
 const isList = (rows, most) => Array.isArray(rows) && rows.length <= most;
 
+function isDate(value) {
+  if (typeof value !== "string" || !DATE.test(value)) return false;
+  const date = new Date(value);
+  // The 30th of February is read as the 2nd of March, and 24:00 as the next day.
+  return !Number.isNaN(date.getTime()) && date.toISOString().slice(0, 19) === value.slice(0, 19);
+}
+
+/** Whether it can be written as UTF-8: JSON can name half a character (a lone surrogate). */
+function isPlain(value, depth = MAX_DEPTH) {
+  if (typeof value === "string") return !/\p{Surrogate}/u.test(value);
+  if (value === null || typeof value !== "object") return true;
+  const parts = Array.isArray(value) ? value : Object.entries(value).flat();
+  return depth > 0 && parts.every((part) => isPlain(part, depth - 1));
+}
+
 /** Name of the first part that the page could not draw; null for a sound recording. */
 function firstProblem(found) {
   const { steps = [], reqs = [], kv } = found;
+  if (!isPlain(found)) return "its text";
   const heading = headingProblem(found);
   if (heading) return heading;
   if (!isList(steps, MAX_STEPS)) return "steps";
@@ -89,26 +109,27 @@ function firstProblem(found) {
 }
 
 function headingProblem({ recorded, machine, now, engine, sum }) {
-  if (typeof recorded !== "string" || Number.isNaN(Date.parse(recorded))) return "recorded";
+  if (!isDate(recorded)) return "recorded";
   if (typeof machine !== "string") return "machine";
   if (!isNumber(now)) return "now";
   const named = ["model", "dtype", "device"].every((name) => typeof engine?.[name] === "string");
   if (!named || !hasNumbers(engine, ENGINE_COUNTS)) return "engine";
-  if (engine.roof && !hasNumbers(engine.roof, ["flops", "bytes", "overhead"])) return "engine.roof";
+  if ((engine.roof ?? null) !== null && !hasNumbers(engine.roof, ["flops", "bytes", "overhead"])) return "engine.roof";
   if (!hasNumbers(sum, SUM_COUNTS)) return "sum";
   const metric = ["ttft", "itl"].find((name) => !isNumber(sum[name]?.n) || !Object.values(sum[name]).every(isNumberOrNull));
   return metric ? `sum.${metric}` : null;
 }
 
 function isRequest(entry) {
-  if (!hasNumbers(entry, COUNTS) || !STATES.has(entry.st) || entry.id !== `R${entry.n}`) return false;
+  if (!entry || !COUNTS.every((name) => isCount(entry[name]))) return false;
+  if (!STATES.has(entry.st) || entry.id !== `R${entry.n}`) return false;
   const { fin, pre, chunks = [0, []], tok = [0, 0, []] } = entry;
   return (fin === null || typeof fin === "string")
-    && TIMES.every((name) => isNumberOrNull(entry[name]))
+    && TIMES.every((name) => entry[name] === null || isCount(entry[name]))
     && isTable(pre, 2)
-    && Array.isArray(chunks) && isNumber(chunks[0]) && isTable(chunks[1], 4)
-    && Array.isArray(tok) && isNumber(tok[0]) && isNumber(tok[1]) && Array.isArray(tok[2]) && tok[2].every(isNumber);
+    && Array.isArray(chunks) && chunks.length === 2 && isNumber(chunks[0]) && isTable(chunks[1], 4)
+    && Array.isArray(tok) && tok.length === 3 && isNumber(tok[0]) && isNumber(tok[1]) && Array.isArray(tok[2]) && tok[2].every(isNumber);
 }
 
 const isBlockMap = (kv) =>
-  hasNumbers(kv, ["n"]) && kv.n >= 0 && kv.n <= MAX_BLOCKS && isTable(kv.runs, 3) && isTable(kv.last, 3);
+  isCount(kv?.n) && kv.n >= 0 && kv.n <= MAX_BLOCKS && isTable(kv.runs, 3) && isTable(kv.last, 3);

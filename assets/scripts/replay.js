@@ -35,7 +35,7 @@ export class Replay {
     this.bar.hidden = !trace.recording;
     const [pause, save] = ["pause", "save-recording"].map((role) => document.querySelector(`[data-role=${role}]`));
     if (pause) pause.hidden = Boolean(trace.recording); // the player has its own
-    if (save) save.hidden = !this.app.live.config;
+    if (save) save.hidden = !this.app.live.config || Boolean(this.app.live.recording);
     if (!trace.recording) return;
     setText(this.find("about"), this.#sentence(trace));
     this.find("back").hidden = trace === this.app.live || this.app.firstLook;

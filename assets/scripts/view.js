@@ -3,6 +3,7 @@
 
 import { TICKS_PER_SECOND } from "./formats.js";
 import { STEP } from "./trace.js";
+import { scaled } from "./zoom.js";
 
 export const WINDOWS = {
   "steps-100": { steps: 100 },
@@ -95,10 +96,7 @@ export class View {
 
   /** Scale the axis by `factor` (below 1 is closer) about time `t`. */
   zoom(factor, t) {
-    const [t0, t1] = this.domain();
-    const span = Math.max(SHORTEST_ZOOM, (t1 - t0) * factor);
-    const start = t - ((t - t0) / (t1 - t0)) * span;
-    this.show(start, start + span);
+    this.show(...scaled(this.domain(), factor, t, SHORTEST_ZOOM));
   }
 
   pan(ticks) {

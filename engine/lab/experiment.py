@@ -62,6 +62,11 @@ class Experiment:
                 f"An experiment makes 1 to {MAX_PAIRS} runs of each side; got {self.num_pairs}."
             )
 
+    def with_first_drawn(self) -> Experiment:
+        """The same with the workload of its first pair drawn already."""
+        first, draw = self.workload(0), self.workload
+        return replace(self, workload=lambda pair: draw(pair) if pair else first)
+
 
 @dataclass(frozen=True, slots=True)
 class ExperimentProgress:
@@ -115,6 +120,10 @@ def perform_in_turn(
     Blocks the calling thread. Raises TurnsFull when too many wait, TurnOver when the engine stays
     busy, ExperimentStopped when it was given up.
     """
+    # Everybody else waits during a turn: the first workload is drawn before it.
+    experiment = experiment.with_first_drawn()
+    if should_stop():
+        raise ExperimentStopped("The experiment was given up before its turn.")
     ticket = service.turns.join(experiment.title)
     try:
         while not ticket.wait(_POSITION_SECONDS):
@@ -146,31 +155,24 @@ class _Performance:
         self._notes: list[str] = []
 
     def result(self) -> Result:
-        experiment = self._experiment
-        num_sides = len(experiment.configs)
-        workloads = [experiment.workload(pair) for pair in range(experiment.num_pairs)]
-        if self._backend.needs_warm_up:
-            self._warm_up(workloads[0])
-        order = interleaved(experiment.num_pairs, num_sides)
+        experiment = self._experiment.with_first_drawn()
+        if self._backend.needs_warm_up and not self._should_stop():
+            self._warm_up(experiment.workload(0))
+        workloads: list[Workload] = []
         runs: list[list[tuple[int, int, Run]]] = [[] for _ in experiment.configs]
         for pair in range(experiment.num_pairs):
             if pair and not self._time_for_another():
                 break
             began = time.monotonic()
-            try:
-                made = {
-                    side: (position, self._run(position, len(order), side, workloads[pair]))
-                    for position, (of_pair, side) in enumerate(order)
-                    if of_pair == pair
-                }
-            except TurnOver:
-                break
+            workload = experiment.workload(pair)
+            made = self._runs_of(pair, workload)
             self._longest_pair = max(self._longest_pair, time.monotonic() - began)
-            if any(run.stopped for _, run in made.values()) and (num_sides > 1 or pair):
+            if not made:
                 break
+            workloads.append(workload)
             for side, (position, run) in made.items():
                 runs[side].append((position, pair, run))
-        num_made = len(runs[0])
+        num_made = len(workloads)
         if not num_made:
             raise ExperimentStopped("The experiment was stopped before its first pair of runs.")
         self._note_cut(num_made, runs[0][-1][2].stopped)
@@ -180,13 +182,31 @@ class _Performance:
             created=time.time(),
             simulated=self._backend.simulated,
             machine=self._backend.describe(),
-            workloads=workloads[:num_made],
+            workloads=workloads,
             configs=experiment.configs,
             runs=runs,
             limits=experiment.limits,
             price_per_hour=experiment.price_per_hour,
             notes=self._notes,
         )
+
+    def _runs_of(self, pair: int, workload: Workload) -> dict[int, tuple[int, Run]]:
+        """The position and the run of each side; none where the pair was not completed."""
+        # Drawing the workload may have taken a while.
+        if self._should_stop():
+            return {}
+        num_sides = len(self._experiment.configs)
+        order = interleaved(self._experiment.num_pairs, num_sides)
+        try:
+            made = {
+                side: (position, self._run(position, len(order), side, workload))
+                for position, (of_pair, side) in enumerate(order)
+                if of_pair == pair
+            }
+        except TurnOver:
+            return {}
+        cut = any(run.stopped for _, run in made.values())
+        return {} if cut and (num_sides > 1 or pair) else made
 
     def _warm_up(self, workload: Workload) -> None:
         """The first requests once under each side, cut short and all at once; none counts."""

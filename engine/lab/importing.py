@@ -19,10 +19,12 @@ from typing import Any
 from engine.core.errors import InvalidRequest
 from engine.lab.importing_formats import (
     BadRow,
+    ExportHeader,
     TraceRow,
     declared_unit,
     detect,
     normalise,
+    read_header,
     read_rows,
 )
 from engine.lab.workload import EXPORT_FORMAT
@@ -56,6 +58,7 @@ class Trace:
     rows: in order of time, times and delays in seconds and the first time 0. unit: what the file's
     times were taken as, with why; empty for a file without times. notes: sentences about what was
     changed. rejected: at most `MAX_LISTED` rows; num_rejected counts all.
+    header: of our own export.
     """
 
     name: str
@@ -65,7 +68,7 @@ class Trace:
     rejected: tuple[Rejected, ...]
     num_rejected: int
     notes: tuple[str, ...]
-    header: dict[str, Any]
+    header: ExportHeader | None
 
     def summary(self) -> str:
         """Format, unit and counts in a sentence, such as the page shows after an upload."""
@@ -117,7 +120,7 @@ def parse_trace(name: str, data: bytes, *, unit: str | None = None) -> Trace:
         raise InvalidRequest(f"{name} has no row that can be used.{reasons}")
     unit_name, unit_why = _unit(reader, unit)
     rows = _in_order(reader, notes)
-    if not reader.header:
+    if reader.header is None:
         rows = _in_seconds(rows, _SECONDS[unit_name])
     return Trace(
         name=name,
@@ -138,14 +141,14 @@ class _Reader:
         self.format = ""
         self.declared_unit: str | None = None
         self.has_dates = False
-        self.header: dict[str, Any] = {}
+        self.header: ExportHeader | None = None
         self.rows: list[TraceRow] = []
         self.rejected: list[Rejected] = []
 
     def take(self, line: int, value: Any) -> None:
         """Use one row, or note why it cannot be used."""
         if isinstance(value, dict) and value.get("format") == EXPORT_FORMAT:
-            self.header = value
+            self.header = read_header(line, value)
             return
         try:
             rows = read_rows(line, value)
@@ -154,7 +157,7 @@ class _Reader:
             return
         if not self.rows:
             fields = {normalise(str(name)): item for name, item in value.items()}
-            self.format = "PhaseScope workload" if self.header else detect(fields)
+            self.format = "PhaseScope workload" if self.header is not None else detect(fields)
             self.declared_unit = declared_unit(self.format, fields)
         self.rows += rows
 
@@ -243,7 +246,7 @@ def _unit(reader: _Reader, asked: str | None) -> tuple[str, str]:
 def _in_order(reader: _Reader, notes: list[str]) -> list[TraceRow]:
     """Rows by time; our own export keeps its order, since its rows refer to each other."""
     rows = reader.rows
-    if reader.header:
+    if reader.header is not None:
         return _linked(reader)
     if any(row.time is not None for row in rows):
         timeless = [row for row in rows if row.time is None and row.delay is None]

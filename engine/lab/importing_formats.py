@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from engine.core.errors import InvalidRequest
 from engine.lab.workload_lengths import MAX_LENGTH
 
 MAX_TEXT = 1_000_000
+
+MAX_HEADER_TEXT = 100
+"""Characters of a name or of arrivals that are kept: they stand beside every result."""
 
 # Names of fields, lower case, spaces and hyphens as underscores; the first that a row has counts.
 _TIME = ("timestamp", "time", "arrival", "arrival_time", "arrived_at", "ts")
@@ -69,6 +73,35 @@ class TraceRow:
     continues: bool = False
     priority: int = 0
     after: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportHeader:
+    """What the first line of our own export says; None where it says nothing."""
+
+    name: str | None = None
+    arrivals: str | None = None
+    streamed: bool | None = None
+
+
+def read_header(line: int, value: Mapping[str, Any]) -> ExportHeader:
+    """The header of our own export, long texts cut; raises InvalidRequest for what is no header."""
+    texts = {}
+    for field in ("name", "arrivals"):
+        text = value.get(field)
+        if text is not None and not isinstance(text, str):
+            raise _bad_header(line, field, "a text")
+        texts[field] = text if text is None else text[:MAX_HEADER_TEXT]
+    streamed = value.get("streamed")
+    if streamed is not None and not isinstance(streamed, bool):
+        raise _bad_header(line, "streamed", "true or false")
+    return ExportHeader(**texts, streamed=streamed)
+
+
+def _bad_header(line: int, field: str, kind: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Line {line}: {field} of a PhaseScope workload must be {kind}. Correct or remove it."
+    )
 
 
 def normalise(name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.core.errors import InvalidRequest
 from engine.lab.importing import Trace
-from engine.lab.importing_formats import TraceRow
+from engine.lab.importing_formats import MAX_HEADER_TEXT, ExportHeader, TraceRow
 from engine.lab.workload import MAX_PROMPT_TOKENS, MAX_REQUESTS, WorkItem, Workload, shared_share
 from engine.lab.workload_arrivals import Arrivals, Poisson, Start
 from engine.lab.workload_lengths import check_number
@@ -27,6 +27,7 @@ class Replay:
     limit: most requests, from the beginning. speed: how many times as fast; applies to times and
     delays. arrivals: for a trace without times. max_model_len: longer requests are cut to it.
     default_output: answer length where the trace gives none. seed: of synthetic text and arrivals.
+    name: what the workload is called in place of the name that its file gives.
     """
 
     limit: int = 500
@@ -36,6 +37,7 @@ class Replay:
     default_output: int = 128
     streamed: bool = True
     seed: int = 0
+    name: str | None = None
 
     def __post_init__(self) -> None:
         check_number("number of requests", self.limit, least=1, most=MAX_REQUESTS)
@@ -70,13 +72,14 @@ def to_workload(
         )
     timed = any(row.time is not None for row in rows)
     pace = "" if replay.speed == 1.0 else f", {replay.speed:g} times as fast"
+    header = trace.header or ExportHeader()
     workload = Workload(
-        name=str(trace.header.get("name", trace.name))[:100],
+        name=replay.name or header.name or trace.name[:MAX_HEADER_TEXT],
         items=items,
-        arrivals=trace.header.get("arrivals", f"as in {trace.format}") + pace
+        arrivals=(header.arrivals or f"as in {trace.format}") + pace
         if timed
         else replay.arrivals.describe(),
-        streamed=bool(trace.header.get("streamed", replay.streamed)),
+        streamed=replay.streamed if header.streamed is None else header.streamed,
         shared_share=shared_share([item.token_ids for item in items]),
         notes=tuple(notes),
     )

@@ -1,4 +1,4 @@
-"""A bounded folder of results as files: listed, opened, deleted.
+"""A bounded folder of results as files: listed, opened, deleted. Those of lessons are kept apart.
 
 It knows no experiment and no page.
 """
@@ -15,6 +15,7 @@ from engine.core.errors import InvalidRequest, PhaseScopeError
 from engine.lab.results import Result
 
 MAX_RESULTS = 50
+MAX_LESSONS = 10
 MAX_FOLDER_BYTES = 200_000_000
 _ID = re.compile(r"[0-9a-z-]{1,64}")
 
@@ -38,7 +39,9 @@ class ResultEntry:
 class ResultStore:
     """Results as files of a folder: the newest `max_results` that together fit `max_bytes`.
 
-    The newest one is always kept. Not locked: one experiment is run at a time.
+    The newest one is always kept. Results of lessons lie in a folder below, bounded in the same
+    way by `max_lessons`: they are opened by their names, and never listed. Not locked: one
+    experiment is run at a time.
     """
 
     def __init__(
@@ -46,18 +49,20 @@ class ResultStore:
         folder: Path,
         *,
         max_results: int = MAX_RESULTS,
+        max_lessons: int = MAX_LESSONS,
         max_bytes: int = MAX_FOLDER_BYTES,
     ) -> None:
         self._folder = folder
-        self._max_results = max_results
+        self._lessons = folder / "lessons"
+        self._most = {folder: max_results, self._lessons: max_lessons}
         self._max_bytes = max_bytes
         # Reading a folder of large results takes seconds: an entry is made once for each file.
         self._entries: dict[Path, tuple[tuple[int, int], ResultEntry | None]] = {}
 
-    def save(self, result: Result) -> Path:
-        """Write a result and drop the oldest ones beyond the bounds; raises OSError."""
-        path = self._path(result.id)
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def save(self, result: Result, *, lesson: bool = False) -> Path:
+        """Write a result and drop the oldest of its kind beyond the bounds; raises OSError."""
+        path = (self._lessons if lesson else self._folder) / _file_name(result.id)
+        path.parent.mkdir(parents=True, exist_ok=True)
         # A reader never sees half a file.
         draft = path.with_suffix(".part")
         draft.write_text(result.to_json(), encoding="utf-8")
@@ -66,7 +71,7 @@ class ResultStore:
         return path
 
     def list(self) -> list[ResultEntry]:
-        """All results that can be read, newest first."""
+        """All results that can be read, newest first; without those of lessons."""
         known = {path: self._known(path) for path in self._folder.glob("*.json")}
         self._entries = {path: item for path, item in known.items() if item is not None}
         entries = [entry for _, entry in self._entries.values() if entry is not None]
@@ -88,7 +93,10 @@ class ResultStore:
 
     def load(self, result_id: str) -> Result:
         """One result; raises ResultNotFound."""
-        path = self._path(result_id)
+        name = _file_name(result_id)
+        path = self._folder / name
+        if not path.exists():
+            path = self._lessons / name
         try:
             return Result.from_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -100,27 +108,28 @@ class ResultStore:
 
     def delete(self, result_id: str) -> None:
         """Delete one result; harmless when it is gone."""
-        self._path(result_id).unlink(missing_ok=True)
-
-    def _path(self, result_id: str) -> Path:
-        # Names come from links: nothing but our own may reach the file system.
-        if not _ID.fullmatch(result_id):
-            raise InvalidRequest(
-                f"{result_id[:80]!r} is not the name of a result: letters, digits and hyphens."
-            )
-        return self._folder / f"{result_id}.json"
+        (self._folder / _file_name(result_id)).unlink(missing_ok=True)
 
     def _drop_oldest(self, newest: Path) -> None:
         files = sorted(
-            (path for path in self._folder.glob("*.json") if path != newest),
+            (path for path in newest.parent.glob("*.json") if path != newest),
             key=lambda path: path.stat().st_mtime_ns,
             reverse=True,
         )
         total = newest.stat().st_size
         for count, path in enumerate(files, start=2):
             total += path.stat().st_size
-            if count > self._max_results or total > self._max_bytes:
+            if count > self._most[newest.parent] or total > self._max_bytes:
                 path.unlink(missing_ok=True)
+
+
+def _file_name(result_id: str) -> str:
+    # Names come from links: nothing but our own may reach the file system.
+    if not _ID.fullmatch(result_id):
+        raise InvalidRequest(
+            f"{result_id[:80]!r} is not the name of a result: letters, digits and hyphens."
+        )
+    return f"{result_id}.json"
 
 
 def _entry(result: Any) -> ResultEntry:

@@ -120,3 +120,24 @@ def test_a_selected_stretch_is_told_for_both_sides(module: Module) -> None:
         })()""",
     )
     assert text == "20 ms · A: 2 gaps, mean 20 ms, min 10 ms, max 30 ms · B: no gaps"
+
+
+def test_a_request_has_a_row_with_the_answer_length_it_asked_for(module: Module) -> None:
+    request = "{id: 'r1', prompt: 50, max: 64, out: 3, sub: 0, cached: 0, ttft: 900, end: null}"
+    words = "{table_caption: '{n} of {total}', table_head: [], table_side: []}"
+    sides = f"[{{name: 'A', requests: [{request}]}}, {{name: 'B', requests: []}}]"
+    table = module("compare_table.js", f"m.requestTable({sides}, {words})")
+    assert table["rows"][0][:3] == ["r1", "50", "64"]
+    assert len(table["rows"][0]) == 4 + 2 * 4
+
+
+def test_the_live_axis_zooms_about_the_pointer_down_to_its_least(module: Module) -> None:
+    got = module(
+        "view.js",
+        "(async () => { const {Trace} = await load('trace.js'); const t = new Trace();"
+        " t.now = 1000000; t.firstEvent = () => 0; const v = new m.View(t);"
+        " v.show(200000, 600000); v.zoom(0.5, 300000); const near = v.domain();"
+        " v.zoom(1e-9, 300000); return [near, v.domain()]; })()",
+    )
+    assert got[0] == [250_000, 450_000]
+    assert got[1][1] - got[1][0] == pytest.approx(500)

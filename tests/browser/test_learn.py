@@ -94,6 +94,25 @@ def test_stop_gives_the_engine_back_and_says_what_to_do(tab: Page) -> None:
     expect(tab.locator("#ps-lesson-stop")).to_be_hidden()
 
 
+def test_a_lesson_that_was_left_changes_nothing_of_the_one_that_was_opened(
+    tab: Page, server: Server
+) -> None:
+    ticket = server[1].turns.join("somebody's experiment")
+    try:
+        choose(tab, "growth")
+        guess(tab, "300")
+        tab.locator("#ps-lesson-run").click()
+        expect(tab.locator("#ps-lesson-status")).to_contain_text("1 experiment")
+        choose(tab, "prefix")
+        # The button comes back with the end of what was left.
+        expect(tab.locator("#ps-lesson-run")).to_be_visible()
+    finally:
+        ticket.leave()
+    expect(tab.locator("#ps-lessons input:checked")).to_have_value("prefix")
+    expect(tab.locator("#ps-lesson-status")).to_be_empty()
+    expect(tab.get_by_role("tab", name=LEARN["predict"])).to_have_attribute("aria-selected", "true")
+
+
 def test_an_experiment_that_runs_is_waited_for(tab: Page, server: Server) -> None:
     ticket = server[1].turns.join("somebody's experiment")
     try:

@@ -4,6 +4,7 @@ server shows instead of an engine.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from playwright.sync_api import Browser, FilePayload, Page, Request, expect
 
 from tests.browser.conftest import free_port
 from tests.browser.page_server import launch
+from tests.ui.bad_recordings import BROKEN_FILES, DAMAGES, sound
 from ui import page as ui_page
 from ui.chat import build_chat
 from ui.recording_routes import RECORDINGS_FOLDER, recording_routes
@@ -69,7 +71,15 @@ def test_a_recording_is_opened_in_the_browser_alone(show: Show, fake: Any) -> No
     fake.control(seconds=1)  # the engine goes on meanwhile, and does not show
     page.wait_for_timeout(900)
     assert lanes(page) == "Timeline of 8 requests, 0 of them yours."
-    bar.get_by_role("button", name=REPLAY["back"]).click()
+    clock, live_now = page.evaluate("[phasescope.app.serverNow(), phasescope.app.live.now]")
+    assert live_now <= clock < live_now + 600_000  # in tenths of a millisecond
+    page.locator(".ps-lane").first.click()
+    expect(page.locator(".ps-drawer")).to_be_visible()
+    back = bar.get_by_role("button", name=REPLAY["back"])
+    back.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".ps-drawer")).to_be_hidden()  # the live R1 is another request
+    expect(page.locator(".ps-lane:focus")).to_have_count(0)
     expect(bar).to_be_hidden()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     expect(page.locator(STATE)).not_to_have_text("Replay")
@@ -98,6 +108,27 @@ def test_play_moves_the_picture_to_the_end_of_the_recording(show: Show) -> None:
     bar.get_by_role("button", name=REPLAY["play"]).click()
     expect(bar.get_by_role("button", name=REPLAY["play"])).to_be_visible()
     expect(position).to_have_value("1000")
+
+
+def test_both_readers_refuse_the_same_files(module: Callable[[str, str], Any]) -> None:
+    bad = {**DAMAGES, **BROKEN_FILES}
+    files = {name: make(sound()) for name, make in bad.items()}
+    files["sound"] = json.dumps(sound()).encode()
+    encoded = json.dumps({name: base64.b64encode(file).decode() for name, file in files.items()})
+    refused = module(
+        "recording.js",
+        f"""await Promise.all(Object.entries({encoded}).map(async ([name, file]) => {{
+            const blob = await (await fetch(`data:;base64,${{file}}`)).blob();
+            const read = m.readRecording(blob, name, {json.dumps(REPLAY)});
+            return read.then(() => [name, null], (error) => [name, error.message]);
+        }}))""",
+    )
+    sentences = dict(refused)
+    assert sentences.pop("sound") is None
+    assert [name for name, sentence in sentences.items() if sentence is None] == []
+    for name in DAMAGES:
+        part = name.split(" ")[0]
+        assert f"is damaged: {part}" in sentences[name], sentences[name]
 
 
 def damaged() -> bytes:
@@ -171,9 +202,8 @@ def test_a_server_shows_a_recording_without_a_model(page: Page, replay_url: str)
     expect(page.locator("#ps-send")).to_be_disabled()
     expect(page.locator(".ps-replay [data-role=back]")).to_be_hidden()
     page.get_by_text(REPLAY["menu"], exact=True).click()
-    with page.expect_download() as download:
-        page.get_by_role("link", name=REPLAY["save"]).click()
-    assert load_recording(download.value.path()) == load_recording(FILE)
+    expect(page.get_by_text(REPLAY["open"])).to_be_visible()
+    expect(page.get_by_role("link", name=REPLAY["save"])).to_be_hidden()
 
 
 def test_the_bar_fits_every_width(page: Page, replay_url: str) -> None:

@@ -91,11 +91,13 @@ def test_a_trace_file_is_read_and_its_bad_rows_are_named(form: Page, tmp_path: P
     path.write_text('{"timestamp": 0, "input_length": 20, "output_length": 4}\n"nonsense"\n')
     form.get_by_role("radio", name=re.compile("^From a trace file")).check()
     form.locator("#ps-workload-file input[type=file]").set_input_files(path)
+    expect(form.locator("#ps-workload-card")).to_contain_text("mine.jsonl")
     expect(form.locator("#ps-workload-card")).to_contain_text("1 loaded and 1 rejected")
     expect(form.locator(".ps-rejected")).to_contain_text("Line 2: ")
     form.locator("#ps-workload-start").click()
     finished(form)
-    expect(form.locator("#ps-workload .ps-workload-line")).to_contain_text("mine.jsonl")
+    expect(form.locator("#ps-workload .ps-workload-line")).to_contain_text("A trace file")
+    expect(form.locator("#ps-workload-run")).not_to_contain_text("mine.jsonl")
 
 
 def test_a_length_distribution_asks_only_for_what_it_needs(form: Page) -> None:

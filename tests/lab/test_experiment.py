@@ -26,7 +26,7 @@ from engine.lab.experiment import (
 from engine.lab.presets import PRESETS
 from engine.lab.results import Result
 from engine.lab.verdict import VerdictKind
-from engine.lab.workload import Part, WorkloadSpec, build
+from engine.lab.workload import Part, Workload, WorkloadSpec, build
 from engine.lab.workload_arrivals import Constant, Poisson
 from engine.lab.workload_lengths import Fixed, Uniform
 from engine.lab.workload_text import TokenSource
@@ -139,6 +139,44 @@ def test_stopping_drops_half_a_pair_and_keeps_a_single_run() -> None:
     alone = stop_in_run(1, (BASE,))
     assert len(alone.sides[0].runs) == 1
     assert "The run was stopped before its end." in alone.notes
+
+
+def test_each_pair_is_drawn_when_its_turn_comes_and_none_after_a_stop() -> None:
+    happened: list[str] = []
+    stop = threading.Event()
+
+    def draw(pair: int) -> Workload:
+        happened.append(f"draw {pair}")
+        if pair == 2:
+            stop.set()
+        return chat(pair)
+
+    def report(progress: ExperimentProgress) -> None:
+        if progress.requests_done == 0:
+            happened.append(f"run {progress.run}")
+
+    experiment = Experiment(title="t", configs=(BASE,), workload=draw, num_pairs=5)
+    result = perform(experiment, Recorded(), report=report, should_stop=stop.is_set)
+    assert happened == ["draw 0", "run 1", "draw 1", "run 2", "draw 2"]
+    assert len(result.sides[0].runs) == 2
+    assert any("2 of 5 runs" in note for note in result.notes)
+    with pytest.raises(ExperimentStopped):
+        perform(experiment, Recorded(), should_stop=lambda: True)
+
+
+def test_the_first_pair_is_drawn_before_the_turn() -> None:
+    service = started(ScriptedRunner())
+    assert service.config is not None
+    experiment = stub_experiment(service.config)
+    waiting: list[int] = []
+
+    def draw(pair: int) -> Workload:
+        waiting.append(len(service.turns))
+        return experiment.workload(pair)
+
+    perform_in_turn(replace(experiment, workload=draw), service)
+    assert waiting == [0]
+    service.close()
 
 
 def test_impossible_experiments_are_refused() -> None:

@@ -14,7 +14,7 @@ from engine.core.errors import InvalidRequest
 from engine.lab import importing
 from engine.lab.importing import Trace, parse_trace, read_trace
 from engine.lab.importing_replay import Replay, to_workload
-from engine.lab.workload import MAX_PROMPT_TOKENS, build
+from engine.lab.workload import MAX_PROMPT_TOKENS, Workload, build
 from engine.lab.workload_arrivals import ClosedLoop, Constant
 from engine.lab.workload_shapes import SHAPES
 from engine.lab.workload_text import TokenSource
@@ -320,6 +320,40 @@ def test_our_own_export_is_read_back_to_the_byte(name: str) -> None:
     again = to_workload(trace, SOURCE, Replay())
     assert "".join(again.lines()) == text
     assert again.digest() == workload.digest()
+
+
+@pytest.mark.parametrize("field", ["name", "arrivals", "streamed"])
+@pytest.mark.parametrize("value", [5, ["x"], {"x": 1}])
+def test_a_header_of_our_export_that_is_no_header_is_refused(field: str, value: object) -> None:
+    header, *rows = build(SHAPES["chat"].spec, SOURCE).lines()
+    edited = json.dumps({**json.loads(header), field: value}) + "\n"
+    with pytest.raises(InvalidRequest, match=f"Line 1: {field} of a PhaseScope workload must be"):
+        parse_trace("export.jsonl", "".join([edited, *rows]).encode())
+
+
+def test_texts_of_a_header_are_kept_short_and_missing_ones_are_made_up_for() -> None:
+    header, *rows = build(SHAPES["chat"].spec, SOURCE).lines()
+
+    def read(**changes: object) -> Workload:
+        edited = json.dumps({**json.loads(header), **changes}) + "\n"
+        return to_workload(
+            parse_trace("export.jsonl", "".join([edited, *rows]).encode()), SOURCE, Replay()
+        )
+
+    long = read(name="n" * 1_000_000, arrivals="a" * 1_000_000)
+    assert (long.name, long.arrivals) == ("n" * 100, "a" * 100)
+    bare = read(name=None, arrivals=None, streamed=None)
+    assert (bare.name, bare.arrivals, bare.streamed) == (
+        "export.jsonl",
+        "as in PhaseScope workload",
+        True,
+    )
+
+
+def test_a_replay_can_be_named() -> None:
+    text = "".join(build(SHAPES["chat"].spec, SOURCE).lines())
+    trace = parse_trace("export.jsonl", text.encode())
+    assert to_workload(trace, SOURCE, Replay(name="A trace file")).name == "A trace file"
 
 
 def test_rows_of_our_export_that_wait_for_a_bad_row_are_rejected() -> None:

@@ -53,6 +53,23 @@ def test_the_folder_is_bounded_by_number_and_size(tmp_path: Path) -> None:
     assert len(tiny.list()) == 1
 
 
+def test_lessons_push_out_lessons_alone_and_are_not_listed(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path, max_results=2, max_lessons=3)
+    result = compared(1)
+    for number in range(2):
+        store.save(replace(result, id=f"result-{number}", created=float(number)))
+    for number in range(5):
+        store.save(replace(result, id=f"lesson-{number}"), lesson=True)
+    assert [entry.id for entry in store.list()] == ["result-1", "result-0"]
+    assert [store.load(f"lesson-{number}").id for number in (2, 3, 4)]
+    for gone in ("lesson-0", "lesson-1"):
+        with pytest.raises(ResultNotFound):
+            store.load(gone)
+    store.save(replace(result, id="result-2", created=2.0))
+    assert [entry.id for entry in store.list()] == ["result-2", "result-1"]
+    assert store.load("lesson-4").id == "lesson-4"
+
+
 def test_an_entry_says_what_came_of_a_result(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     result = compared(1)

@@ -130,3 +130,17 @@ def test_no_thread_is_left_behind(desk: Desk) -> None:
     place = find_place(desk.service, simulated=True)
     ended(desk.start("me", filled(place), place))
     wait_until(lambda: not any(t.name == "experiment" for t in threading.enumerate()))
+
+
+def test_a_lesson_is_kept_apart_and_not_at_all_where_it_was_stopped(desk: Desk) -> None:
+    place = find_place(desk.service, simulated=True)
+    kept = ended(desk.start("me", filled(place), place, lesson=True)).state.result_id
+    assert desk.store.load(kept or "").id == kept
+    assert desk.store.list() == []
+    real = find_place(desk.service, simulated=False)
+    alone = replace(filled(real), configs=filled(real).configs[:1], num_pairs=1)
+    stopped = desk.start("me", alone, real, lesson=True)
+    wait_until(lambda: stopped.state.progress is not None)
+    stopped.stop()
+    assert ended(stopped).state.result_id is None
+    assert "lesson was stopped" in (stopped.state.error or "")

@@ -129,7 +129,7 @@ def test_a_trace_can_be_sent_to_both_sides(simulation: Place, tmp_path: Path) ->
     path.write_text("\n".join(json.dumps(row) for row in rows))
     wanted = replace(WANTED, preset=OWN, traffic=Traffic(shape=TRACE, file=str(path), speed=2))
     experiment = filled(simulation, wanted)
-    assert experiment.title == "mine.jsonl"
+    assert experiment.title == "A trace file"
     pairs = [experiment.workload(pair) for pair in range(2)]
     for pair in pairs:
         assert [len(item.token_ids) for item in pair.items] == [700, 600]
@@ -138,6 +138,8 @@ def test_a_trace_can_be_sent_to_both_sides(simulation: Place, tmp_path: Path) ->
     assert simulation.backend is not None
     result = perform(experiment, simulation.backend)
     assert all(side.requests["finished"] == 2 for side in result.sides)
+    # Everybody can open the result; the file's name is its owner's.
+    assert "mine" not in result.to_json()
 
 
 def test_own_traffic_without_its_file_is_asked_for(simulation: Place) -> None:

@@ -11,14 +11,17 @@ from starlette.testclient import TestClient
 
 from engine.core.capacity import Ceilings
 from engine.core.config import EngineConfig
+from engine.core.errors import PhaseScopeError
 from engine.lab.backends import SimulatedBackend
 from engine.lab.experiment import perform
 from engine.lab.results import Result
 from engine.lab.simulation import SMOLLM2_135M, simulated_tokens
+from ui.compare_desk import Job
 from ui.compare_places import Place
 from ui.learn import learn_routes
 from ui.learn_lessons import LESSONS, LessonUnmeasured
 from ui.learn_report import CODE_ROUTE, finding, question, verdict
+from ui.learn_runs import LessonRuns
 
 PLACE = Place(
     config=EngineConfig(num_blocks=1_024),
@@ -77,6 +80,30 @@ def test_the_bracket_of_the_stall_is_the_longest_pause_of_those_who_were_reading
     assert found.bracket.end - found.bracket.start == max(gaps)
 
 
+@pytest.mark.parametrize(
+    ("scale", "between", "words"),
+    [
+        (100.0, False, "no token for "),
+        (100.0, True, "longest gap "),
+        (0.001, False, "longest gap "),
+    ],
+)
+def test_only_a_second_in_which_nobody_got_a_token_is_called_so(
+    scale: float, between: bool, words: str
+) -> None:
+    result = result_of("stall")
+    side = result.sides[0]
+    long = max(side.timeline.requests, key=lambda record: record.num_prompt_tokens)
+    first, second, *others = (r for r in side.timeline.requests if r is not long)
+    gap = (0.0, 0.1 * scale)
+    quick = (0.0, 0.05 * scale, 0.1 * scale) if between else gap
+    told = [replace(r, token_delivered=gap) for r in (first, *others)]
+    told.append(replace(second, token_delivered=quick))
+    timeline = replace(side.timeline, requests=(*told, long))
+    changed = replace(result, sides=(replace(side, timeline=timeline), result.sides[1]))
+    assert LESSONS["stall"].measure(changed).bracket.text.startswith(words)
+
+
 @pytest.mark.parametrize(("factor", "answer"), [(0.01, 0), (100.0, 2)])
 def test_the_right_guess_follows_from_the_run(factor: float, answer: int) -> None:
     """Writing that takes `factor` times as long makes another guess right."""
@@ -114,6 +141,30 @@ def test_only_the_files_of_the_lessons_are_given_out() -> None:
         assert "from __future__" in answer.text
     for other in ("app.py", "engine/settings.py", "../../etc/passwd", "/etc/passwd"):
         assert client.get(f"/{CODE_ROUTE}{other}").status_code == 404
+
+
+def test_another_lesson_leaves_the_one_that_runs_behind() -> None:
+    runs = LessonRuns()
+    job = Job()
+    with runs.running("me") as run:
+        assert run.start(lambda: job) is job
+        runs.abandon("somebody else")
+        assert not run.abandoned
+        with pytest.raises(PhaseScopeError, match="in a moment"), runs.running("me"):
+            pass
+        runs.abandon("me")
+        assert run.abandoned
+        assert job.stopping
+    with runs.running("me") as again:
+        assert not again.abandoned
+
+
+def test_a_lesson_that_is_left_before_it_has_begun_is_stopped_at_once() -> None:
+    runs = LessonRuns()
+    with runs.running("me") as run:
+        runs.stop("me")
+        assert run.start(Job).stopping
+        assert not run.abandoned
 
 
 def _with_request(result: Result, **changes: Any) -> Result:

@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from engine.core.errors import InvalidRequest
 from engine.lab.experiment import perform
+from engine.lab.importing import Trace
 from engine.lab.measures import Limits
 from engine.lab.results import Result
 from engine.lab.workload_arrivals import ClosedLoop, Constant, Gamma
@@ -21,8 +23,9 @@ from engine.lab.workload_lengths import Empirical, Fixed, LogNormal, Normal, Uni
 from engine.lab.workload_shapes import SHAPES
 from engine.service import EngineService
 from tests.stub_lab import lab_service
-from ui import compare_view, workload_figures, workload_form
+from ui import compare_view, workload_fields, workload_figures, workload_form
 from ui.compare_places import Place, find_place
+from ui.words_workload import ARRIVAL_KINDS
 from ui.workload_cards import shape_cards, trace_card, traffic_card
 from ui.workload_form import (
     TRACE,
@@ -90,6 +93,14 @@ def test_lengths_can_be_edited(fields: LengthFields, lengths: Any) -> None:
 )
 def test_arrivals_can_be_edited(fields: ArrivalFields, arrivals: Any) -> None:
     assert spec_of(replace(CHAT, arrivals=fields)).arrivals == arrivals
+
+
+def test_a_rate_that_is_not_asked_for_is_not_looked_at() -> None:
+    for kind in (ARRIVAL_KINDS[0], "closed loop", "all at once"):
+        spec_of(replace(CHAT, arrivals=ArrivalFields(kind=kind, rate=None)))
+    for kind in ("Poisson", "gamma", "constant", "burst"):
+        with pytest.raises(InvalidRequest, match="Requests a second"):
+            spec_of(replace(CHAT, arrivals=ArrivalFields(kind=kind, rate=None)))
 
 
 def test_bursts_keep_the_rate() -> None:
@@ -231,6 +242,34 @@ def test_an_upload_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path.write_bytes(b"x" * 300_000)
     with pytest.raises(InvalidRequest, match=r"The file has 0\.3 MB; at most"):
         load_trace(str(path))
+
+
+def test_a_file_is_read_only_where_it_or_the_shape_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 20, "output_length": 4}\n')
+    read: list[str | None] = []
+
+    def noted(file: str | None) -> Trace:
+        read.append(file)
+        return load_trace(file)
+
+    monkeypatch.setattr(workload_fields, "load_trace", noted)
+    with gr.Blocks() as page:
+        fields = workload_fields.TrafficFields("form")
+        fields.connect()
+    shape, file, *others = fields.inputs
+    values = {field._id: getattr(field, "value", None) for field in others}
+    values |= {shape._id: TRACE, file._id: str(path)}
+    readers = []
+    for event in page.fns.values():
+        before = len(read)
+        event.fn(*(values[field._id] for field in event.inputs))
+        if len(read) > before:
+            readers.append((event.targets, event.queue, event.concurrency_limit))
+    # One at a time, whatever a visitor's clicks ask for.
+    assert readers == [([(shape._id, "change"), (file._id, "change")], True, 1)]
 
 
 def test_without_a_file_one_is_asked_for() -> None:

@@ -22,8 +22,10 @@
 
 namespace {
 
-// Waking a thread costs some ten microseconds: about this many elements are worth one.
+// Waking a thread costs some ten microseconds: about this many numbers of one pass are worth one,
+// and this many keys' and values' numbers of attention.
 constexpr int64_t kGrain = 32768;
+constexpr int64_t kContextGrain = 98304;
 
 // Sixteen numbers, in one register or in as many as the processor needs.
 typedef float Lanes __attribute__((vector_size(64)));
@@ -500,7 +502,7 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
     elements += length[r] * kv_heads * dim;
   }
   const int64_t items = count * kv_heads;
-  const int64_t grain = std::max<int64_t>(1, items * kGrain / std::max<int64_t>(1, elements));
+  const int64_t grain = std::max<int64_t>(1, items * kContextGrain / std::max<int64_t>(1, elements));
   with_type(query, [&](auto kind) {
     using T = decltype(kind);
     const T* q = query.const_data_ptr<T>();
