@@ -3,7 +3,8 @@
 
 import { compareLabel } from "./compare_label.js";
 import { CompareSide } from "./compare_side.js";
-import { requestTable, writeTable } from "./compare_table.js";
+import { requestTable } from "./compare_table.js";
+import { writeTable } from "./table_element.js";
 import { PairView } from "./compare_view.js";
 import { compareWords } from "./compare_words.js";
 import { setText } from "./header.js";

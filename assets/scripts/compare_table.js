@@ -1,5 +1,5 @@
 // "Show as table" of the timelines: the requests of the drawn runs, each in one row with both sides'
-// numbers. Pure: sides in, texts out, and the one function that writes them.
+// numbers. Pure: sides in, texts out.
 
 import { count, DASH, duration, seconds } from "./formats.js";
 import { fill } from "./words.js";
@@ -30,22 +30,3 @@ function row(requests) {
 }
 
 const since = (t) => (t === null || t === undefined ? DASH : `${seconds(t).toFixed(2)} s`);
-
-/** Put a table into `holder` in place of what is there. */
-export function writeTable(holder, { caption, head, rows }) {
-  const table = document.createElement("table");
-  table.createCaption().textContent = caption;
-  const top = table.createTHead().insertRow();
-  for (const title of head) {
-    const cell = document.createElement("th");
-    cell.scope = "col";
-    cell.textContent = title;
-    top.append(cell);
-  }
-  const body = table.createTBody();
-  for (const values of rows) {
-    const line = body.insertRow();
-    for (const value of values) line.insertCell().textContent = value;
-  }
-  holder.replaceChildren(table);
-}

@@ -3,6 +3,7 @@
 
 import { clock, count, DASH, duration, mebibytes, percent } from "./formats.js";
 import { percentile, carries } from "./statistics.js";
+import { writeTable } from "./table_element.js";
 import { BOUNDS, STEP } from "./trace.js";
 import { PARTS, ttftParts } from "./ttft_parts.js";
 import { stateWord } from "./words.js";
@@ -90,21 +91,6 @@ export class Tables {
   #write(name) {
     const { head, caption } = this.app.words.tables[name];
     const rows = SOURCES[name](this.app);
-    const table = document.createElement("table");
-    table.createCaption().textContent = caption;
-    const top = table.createTHead().insertRow();
-    for (const title of head) {
-      const cell = document.createElement("th");
-      cell.scope = "col";
-      cell.textContent = title;
-      top.append(cell);
-    }
-    const body = table.createTBody();
-    for (const row of rows) {
-      const line = body.insertRow();
-      for (const value of row) line.insertCell().textContent = value;
-    }
-    if (!rows.length) body.insertRow().insertCell().textContent = this.app.words.no_rows;
-    this.#holder(name).replaceChildren(table);
+    writeTable(this.#holder(name), { caption, head, rows, empty: this.app.words.no_rows });
   }
 }
