@@ -16,11 +16,13 @@ _PASSIVE_WAITING = {
     "GOMP_SPINCOUNT": "0",
     "KMP_BLOCKTIME": "0",
 }
+# A step reads all weights: with pages of 2 MiB instead of 4 KiB it looks up far fewer addresses.
+_LARGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 _QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 def prepare(threads: int = 0) -> None:
     """Set thread count (0: one a core) and waiting; what a person has set stays."""
     count = {"OMP_NUM_THREADS": str(threads or host.cores())}
-    for name, value in (_PASSIVE_WAITING | _QUIET | count).items():
+    for name, value in (_PASSIVE_WAITING | _LARGE_PAGES | _QUIET | count).items():
         os.environ.setdefault(name, value)

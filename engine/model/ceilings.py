@@ -143,14 +143,21 @@ def _weight(matrix: nn.Module) -> Tensor:
     return weight
 
 
+def _shape(matrix: nn.Module) -> tuple[int, int]:
+    """Outputs and inputs, however the weights are laid out."""
+    if isinstance(matrix, nn.Linear):
+        return matrix.out_features, matrix.in_features
+    num_inputs, num_outputs = _weight(matrix).shape  # Conv1D: the other way
+    return num_outputs, num_inputs
+
+
 def _weight_bytes(matrices: Iterable[nn.Module]) -> int:
     return sum(_weight(matrix).nbytes for matrix in matrices)
 
 
 def _input(matrix: nn.Module, rows: int) -> Tensor:
     weight = _weight(matrix)
-    num_inputs = weight.shape[1 if isinstance(matrix, nn.Linear) else 0]  # Conv1D: the other way
-    return torch.ones(rows, num_inputs, dtype=weight.dtype, device=weight.device)
+    return torch.ones(rows, _shape(matrix)[1], dtype=weight.dtype, device=weight.device)
 
 
 def _peak_flops(
@@ -160,7 +167,7 @@ def _peak_flops(
     head = _head(model)
     # The head is multiplied with few rows in a step, and with many would take all of the time.
     body = [matrix for matrix in matrices if matrix is not head] or matrices
-    by_shape = {tuple(_weight(matrix).shape): matrix for matrix in body}
+    by_shape = {_shape(matrix): matrix for matrix in body}
     largest = sorted(by_shape.values(), key=lambda m: -_weight(m).numel())[:_MAX_SHAPES]
     memory = free_bytes(device) // 8
     until = time.perf_counter() + seconds
@@ -169,7 +176,7 @@ def _peak_flops(
     for matrix in largest:
         weight = _weight(matrix)
         for rows in _ROW_COUNTS:
-            if rows * sum(weight.shape) * weight.element_size() > memory:
+            if rows * sum(_shape(matrix)) * weight.element_size() > memory:
                 break
             flops = 2 * weight.numel() * rows
             product = partial(matrix, _input(matrix, rows))

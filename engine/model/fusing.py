@@ -2,7 +2,8 @@
 
 Most decoder-only models share one layer: two RMS norms, rotary attention, a gated feed-forward
 with SiLU. Such layers are recognised by their parts, not by the model's name, and each replacement
-is compared with the layer it replaces, in a prefill and a decoding step, before it stays.
+is compared with the layer it replaces, in a prefill and a decoding step, before it stays. A model
+whose layers have all been replaced decodes with a single call for all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from engine.model.attention import attend
-from engine.model.packing import combine
+from engine.model.packing import PackedLinear, combine, has_panels, panels_of
 from engine.model.paging import AttentionCall, StepContext
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,57 @@ _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 _FAR = 100_000
 
 
+class Projection(nn.Module):
+    """Linear layers over one input as one product, and what a layer does with it.
+
+    panels and bias: its weights as our kernels take them, None where they cannot.
+    """
+
+    def __init__(self, layers: list[nn.Linear]) -> None:
+        super().__init__()
+        self.linear = combine(layers)
+        self._packed = isinstance(self.linear, PackedLinear) and self.linear.in_panels
+
+    @property
+    def panels(self) -> Tensor | None:
+        """The weights, `[outputs / 16, ...]`; see `panels_of`."""
+        weight: Any = self.linear.weight
+        if self._packed:
+            packed: Tensor = weight
+            return packed
+        plain = type(self.linear) is nn.Linear and has_panels(weight)
+        return panels_of(weight.detach()) if plain else None
+
+    @property
+    def bias(self) -> Tensor:
+        """`[outputs]`, or no numbers."""
+        weight: Any = self.linear.weight
+        bias: Any = self.linear.bias
+        found: Tensor = bias.detach() if bias is not None else weight.new_empty(0)
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[..., inputs]` -> `[..., outputs]`."""
+        output: Tensor = self.linear(x)
+        return output
+
+    def add_to(self, total: Tensor, x: Tensor) -> None:
+        """Add the product of x `[..., inputs]` to `total` `[..., outputs]`."""
+        if self._packed:
+            torch.ops.phasescope.project_add(x, self.linear.weight, self.linear.bias, total)
+        else:
+            total += self.linear(x)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """silu(first half of the product) * second half: `[..., outputs / 2]`."""
+        output: Tensor
+        if self._packed:
+            output = torch.ops.phasescope.project_gated(x, self.linear.weight, self.linear.bias)
+        else:
+            output = torch.ops.phasescope.silu_mul(self.linear(x))
+        return output
+
+
 class FusedLayer(nn.Module):
     """A decoder layer over our KV pool with its element-wise work in compiled kernels.
 
@@ -41,15 +93,26 @@ class FusedLayer(nn.Module):
         super().__init__()
         attention: Any = layer.self_attn
         feed_forward: Any = layer.mlp
-        self._call = call
+        self.call = call
         self.input_norm: Any = layer.input_layernorm
         self.output_norm: Any = layer.post_attention_layernorm
         self.query_norm: Any = getattr(attention, "q_norm", None)
         self.key_norm: Any = getattr(attention, "k_norm", None)
-        self.qkv = combine([attention.q_proj, attention.k_proj, attention.v_proj])
-        self.attention_output = combine([attention.o_proj])
-        self.gate_up = combine([feed_forward.gate_proj, feed_forward.up_proj])
-        self.down = combine([feed_forward.down_proj])
+        self.qkv = Projection([attention.q_proj, attention.k_proj, attention.v_proj])
+        self.attention_output = Projection([attention.o_proj])
+        self.gate_up = Projection([feed_forward.gate_proj, feed_forward.up_proj])
+        self.down = Projection([feed_forward.down_proj])
+        _lay_side_by_side([projection.linear for projection in self.projections])
+
+    @property
+    def projections(self) -> tuple[Projection, Projection, Projection, Projection]:
+        """In the order in which a step takes them."""
+        return self.qkv, self.attention_output, self.gate_up, self.down
+
+    @property
+    def head_eps(self) -> float:
+        """What the norms of queries and keys add to a variance; 0 without such norms."""
+        return 0.0 if self.query_norm is None else float(self.query_norm.variance_epsilon)
 
     def forward(
         self,
@@ -60,28 +123,119 @@ class FusedLayer(nn.Module):
         **_: Any,
     ) -> Tensor:
         """`[1, num_tokens, hidden_size]` -> the same shape, as the layer it replaces."""
-        ops, call = torch.ops.phasescope, self._call
+        ops, call = torch.ops.phasescope, self.call
         before, after = self.input_norm, self.output_norm
         qkv = self.qkv(ops.rms_norm(hidden_states, before.weight, before.variance_epsilon))
         keys, values = kv_step.cache.layer(
             call.layer, qkv.new_empty(call.head_dim), call.num_kv_heads
         )
-        norms = (None, None, 0.0)
+        weights = (None, None)
         if self.query_norm is not None:
-            norms = (
-                self.query_norm.weight,
-                self.key_norm.weight,
-                self.query_norm.variance_epsilon,
-            )
+            weights = (self.query_norm.weight, self.key_norm.weight)
         query = ops.rotate_and_store(
-            qkv, *position_embeddings, kv_step.places, keys, values, *norms
+            qkv, *position_embeddings, kv_step.places, keys, values, *weights, self.head_eps
         )
         mixed = torch.empty_like(query)
         attend(kv_step, call, query, mixed)
-        delta = self.attention_output(mixed.view(1, mixed.shape[0], -1))
-        total, normed = ops.add_rms_norm(hidden_states, delta, after.weight, after.variance_epsilon)
-        result: Tensor = total + self.down(ops.silu_mul(self.gate_up(normed)))
-        return result
+        total = hidden_states.clone()
+        self.attention_output.add_to(total, mixed.view(1, mixed.shape[0], -1))
+        normed = ops.rms_norm(total, after.weight, after.variance_epsilon)
+        self.down.add_to(total, self.gate_up.gated(normed))
+        return total
+
+
+def _lay_side_by_side(matrices: list[nn.Module]) -> None:
+    """Move a layer's packed weights next to each other: large pages serve only large buffers."""
+    packed = [m for m in matrices if isinstance(m, PackedLinear) and m.in_panels]
+    if not packed:
+        return
+    sizes = [matrix.weight.numel() for matrix in packed]
+    pieces = torch.split(torch.cat([matrix.weight.flatten() for matrix in packed]), sizes)
+    for matrix, piece in zip(packed, pieces, strict=True):
+        matrix.register_buffer("weight", piece.view(matrix.weight.shape))
+
+
+class FusedStack(nn.Module):
+    """All of a model's layers; a step in which every request adds one token is a single call.
+
+    layers: what it computes one after another in any other step. Raises ValueError where the
+    kernels cannot take their weights, or where they differ in more than those and their windows.
+    """
+
+    def __init__(self, layers: list[FusedLayer]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        first = layers[0]
+        self._call = first.call
+        self._calls = [layer.call for layer in layers]
+        self._eps = _eps_of(first)
+        alike = {(_eps_of(layer), layer.call._replace(layer=0, window=None)) for layer in layers}
+        if len(alike) > 1:
+            raise ValueError("the layers differ in more than their weights")
+        self._windows = [layer.call.window or 0 for layer in layers]
+        self._parts = [part for layer in layers for part in _parts_of(layer)]
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        *,
+        position_embeddings: tuple[Tensor, Tensor],
+        kv_step: StepContext,
+        **keywords: Any,
+    ) -> Tensor:
+        """`[1, num_tokens, hidden_size]` -> the same shape, as the layers it replaces."""
+        decode, call = kv_step.decode, self._call
+        if decode is None or kv_step.rows:
+            for layer in self.layers:
+                hidden_states = layer(
+                    hidden_states,
+                    position_embeddings=position_embeddings,
+                    kv_step=kv_step,
+                    **keywords,
+                )
+            return hidden_states
+        like = hidden_states.new_empty(call.head_dim)
+        pool = [
+            tensor
+            for one in self._calls
+            for tensor in kv_step.cache.layer(one.layer, like, one.num_kv_heads)
+        ]
+        total = hidden_states.clone()
+        torch.ops.phasescope.decode_layers(
+            total,
+            *position_embeddings,
+            kv_step.places,
+            decode.rows,
+            decode.lengths,
+            decode.starts,
+            decode.blocks,
+            decode.block_size,
+            self._parts,
+            pool,
+            self._windows,
+            self._eps,
+            call.scale,
+            call.softcap or 0.0,
+        )
+        return total
+
+
+def _eps_of(layer: FusedLayer) -> tuple[float, float, float]:
+    before, after = layer.input_norm, layer.output_norm
+    return before.variance_epsilon, after.variance_epsilon, layer.head_eps
+
+
+def _parts_of(layer: FusedLayer) -> list[Tensor]:
+    """A layer's tensors in the order in which `decode_layers` takes them."""
+    norms = [layer.input_norm, layer.output_norm, layer.query_norm, layer.key_norm]
+    none = layer.input_norm.weight.new_empty(0)
+    parts = [norm.weight.detach() if norm is not None else none.detach() for norm in norms]
+    for projection in layer.projections:
+        panels = projection.panels
+        if panels is None:
+            raise ValueError("the weights do not fill our kernels' panels")
+        parts += [panels, projection.bias]
+    return parts
 
 
 class _Seen(NamedTuple):
@@ -141,6 +295,39 @@ def fuse_layers(model: PreTrainedModel, step: Callable[[], list[AttentionCall]])
             "%d of %d layers compute otherwise than they look", num_found - replaced, num_found
         )
     return replaced
+
+
+def stack_layers(model: PreTrainedModel, step: Callable[[], Tensor]) -> bool:
+    """Put a model's layers into one `FusedStack` where all are fused; whether they were.
+
+    step: computes a prefill and a decoding step with kernels, and returns the logits, which must
+    stay the same within rounding.
+    """
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            layers = list(child) if isinstance(child, nn.ModuleList) else []
+            fused = [layer for layer in layers if isinstance(layer, FusedLayer)]
+            if fused and len(fused) == len(layers):
+                return _stack(parent, name, fused, step)
+    return False
+
+
+def _stack(
+    parent: nn.Module, name: str, layers: list[FusedLayer], step: Callable[[], Tensor]
+) -> bool:
+    expected = step()
+    try:
+        setattr(parent, name, nn.ModuleList([FusedStack(layers)]))
+        logits = step()
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        log.info("Decoding goes layer by layer: %s", error)
+    else:
+        tolerance = _TOLERANCE[layers[0].input_norm.weight.dtype]
+        if torch.allclose(logits, expected, rtol=tolerance, atol=tolerance * expected.std().item()):
+            return True
+        log.info("Decoding goes layer by layer: all at once gives other logits")
+    setattr(parent, name, nn.ModuleList(layers))
+    return False
 
 
 def _agrees(layer: nn.Module, fused: FusedLayer, seen: _Seen, tolerance: float) -> bool:

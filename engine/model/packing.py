@@ -1,8 +1,9 @@
 """Linear layers laid out for this processor's matrix units, those of one input computed as one.
 
-oneDNN multiplies a weight fastest in a layout of its own, and one wide product costs less than
-three narrow ones. Which layers share an input is observed in a step, not known by a model's name.
-Only half precision on a CPU is touched: float32 is the reference that others are compared with.
+Our own kernels multiply weights in panels of 16 outputs, and oneDNN multiplies them fastest in a
+layout of its own; one wide product costs less than three narrow ones. Which layers share an input
+is observed in a step, not known by a model's name. Only half precision on a CPU is packed: float32
+is the reference that others are compared with.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from engine.model.kernels import available, has_tiles
+
 log = logging.getLogger(__name__)
 
 # Half precision rounds each product; the order of its sums may differ between layouts.
@@ -23,25 +26,58 @@ _TOLERANCE = 0.02
 
 
 class PackedLinear(nn.Linear):
-    """One or more linear layers over the same input, in oneDNN's layout; inference only.
+    """One or more linear layers over the same input, laid out for this processor; inference only.
 
-    Its output is theirs side by side, `[..., sum of out_features]`.
+    In panels (`panels_of`) where the kernels multiply those, else in oneDNN's layout. Its output is
+    theirs side by side, `[..., sum of out_features]`.
     """
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         nn.Module.__init__(self)
         weight = torch.cat([layer.weight.detach() for layer in layers])
         self.out_features, self.in_features = weight.shape
-        self.register_buffer("weight", torch.ops.mkldnn._reorder_linear_weight(weight))
+        self.in_panels = has_panels(weight)
+        if self.in_panels:
+            packed = panels_of(weight)
+        else:
+            packed = torch.ops.mkldnn._reorder_linear_weight(weight)
         biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-        self.register_buffer("bias", torch.cat(biases) if biases else None)
+        bias = torch.cat(biases) if biases else weight.new_empty(0) if self.in_panels else None
+        self.register_buffer("weight", packed)
+        self.register_buffer("bias", bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """`[..., in_features]` -> `[..., out_features]`."""
-        output: Tensor = torch.ops.mkldnn._linear_pointwise(
-            input, self.weight, self.bias, "none", [], ""
-        )
+        output: Tensor
+        if self.in_panels:
+            output = torch.ops.phasescope.project(input.contiguous(), self.weight, self.bias)
+        else:
+            output = torch.ops.mkldnn._linear_pointwise(
+                input, self.weight, self.bias, "none", [], ""
+            )
         return output
+
+
+def has_panels(weight: Tensor) -> bool:
+    """Whether our kernels can multiply a weight `[outputs, inputs]`; float32 is never repacked."""
+    outputs, inputs = weight.shape
+    if weight.device.type != "cpu" or outputs % 32 or not available():
+        return False
+    if weight.dtype == torch.float32:
+        return inputs % 16 == 0
+    return weight.dtype == torch.bfloat16 and inputs % 32 == 0 and has_tiles()
+
+
+def panels_of(weight: Tensor) -> Tensor:
+    """A weight `[outputs, inputs]` as our kernels take it; see `has_panels`.
+
+    float32: `[outputs / 16, 16, inputs]`, a view. bfloat16: `[outputs / 16, inputs / 2, 16, 2]`,
+    pairs of inputs together, as the processor's tiles want them.
+    """
+    outputs, inputs = weight.shape
+    if weight.dtype == torch.float32:
+        return weight.view(outputs // 16, 16, inputs)
+    return weight.view(outputs // 16, 16, inputs // 2, 2).transpose(1, 2).contiguous()
 
 
 def combine(layers: Sequence[nn.Linear]) -> nn.Module:

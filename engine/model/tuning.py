@@ -10,7 +10,7 @@ import logging
 import torch
 from transformers import PreTrainedModel
 
-from engine.model.fusing import fuse_layers
+from engine.model.fusing import fuse_layers, stack_layers
 from engine.model.kernels import load_kernels
 from engine.model.packing import pack_linear_layers
 from engine.model.probe import probe_decoding, probe_logits
@@ -28,6 +28,7 @@ def tune(model: PreTrainedModel, *, kernels: bool = True) -> bool:
     usable = kernels and _kernels_agree(model)
     if usable:
         fuse_layers(model, lambda: probe_decoding(model, kernels=True)[1])
+        stack_layers(model, lambda: probe_decoding(model, kernels=True)[0])
     pack_linear_layers(model, lambda: probe_logits(model))
     return usable
 

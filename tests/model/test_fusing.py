@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from engine.model.fusing import FusedLayer, fuse_layers
-from engine.model.kernels import load_kernels
+from engine.model.fusing import FusedLayer, FusedStack, fuse_layers, stack_layers
+from engine.model.kernels import has_tiles, load_kernels
 from engine.model.packing import PackedLinear
 from engine.model.probe import probe_decoding
 from engine.model.tuning import tune
@@ -21,16 +21,20 @@ def _loaded() -> None:
         pytest.skip("no compiler is here to build the kernels with")
 
 
-def make(family: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+def make(family: str, dtype: torch.dtype = torch.float32, **changes: object) -> PreTrainedModel:
     torch.manual_seed(1)
     config = FAMILIES[family]()
-    config.initializer_range = 0.1
+    config.update({"initializer_range": 0.1} | changes)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     return model.eval()
 
 
 def fuse(model: PreTrainedModel) -> int:
     return fuse_layers(model, lambda: probe_decoding(model, kernels=True)[1])
+
+
+def stack(model: PreTrainedModel) -> bool:
+    return stack_layers(model, lambda: probe_decoding(model, kernels=True)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -42,6 +46,58 @@ def test_layers_of_the_common_shape_are_replaced(family: str, dtype: torch.dtype
     logits, _ = probe_decoding(model, kernels=True)
     tolerance = 1e-5 if dtype == torch.float32 else 0.05
     assert torch.allclose(logits, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral, sliding window"])
+def test_a_model_of_fused_layers_decodes_in_one_call(family: str, dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and not has_tiles():
+        pytest.skip("this processor has no tiles for bfloat16")
+    model = make(family, dtype)
+    assert fuse(model) == 3
+    expected, _ = probe_decoding(model, kernels=True)
+    assert stack(model)
+    (only,) = model.model.layers
+    assert isinstance(only, FusedStack)
+    calls = []
+    for layer in only.layers:
+        layer.register_forward_hook(lambda *_: calls.append(1))
+    logits, _ = probe_decoding(model, kernels=True)
+    assert len(calls) == 3, "prefill goes layer by layer, decoding does not"
+    # In half precision a number may round the other way after another order of sums.
+    tolerance = 1e-5 if dtype == torch.float32 else 0.05
+    assert torch.allclose(logits, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_weights_that_fill_no_panels_go_layer_by_layer() -> None:
+    model = make("llama", hidden_size=48, num_attention_heads=6)
+    assert fuse(model) == 3
+    expected, _ = probe_decoding(model, kernels=True)
+    assert not stack(model)
+    assert torch.equal(probe_decoding(model, kernels=True)[0], expected)
+
+
+def test_layers_that_differ_go_one_by_one() -> None:
+    model = make("llama")
+    model.model.layers[1].input_layernorm.variance_epsilon = 0.1
+    assert fuse(model) == 3
+    assert not stack(model)
+    assert len(model.model.layers) == 3
+
+
+def test_a_stack_with_other_logits_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make("llama")
+    assert fuse(model) == 3
+    monkeypatch.setattr(FusedStack, "forward", lambda self, hidden_states, **_: hidden_states)
+    assert not stack(model)
+    assert len(model.model.layers) == 3
+
+
+def test_a_model_with_a_layer_of_its_own_is_not_stacked() -> None:
+    model = make("llama")
+    model.model.layers[1].mlp.act_fn = nn.ReLU()
+    assert fuse(model) == 2
+    assert not stack(model)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma3, mixed layers"])

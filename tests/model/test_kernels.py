@@ -14,7 +14,8 @@ from torch import Tensor
 
 from engine.model import kernels
 from engine.model.cache import cache_folder, cached_folder
-from engine.model.kernels import load_kernels
+from engine.model.kernels import has_tiles, load_kernels
+from engine.model.packing import panels_of
 
 BLOCK_SIZE = 16
 DTYPES = [torch.float32, torch.bfloat16]
@@ -98,17 +99,54 @@ def test_attention_over_scattered_blocks(
 @pytest.mark.parametrize("size", [576, 50])
 def test_norms_and_activation(dtype: torch.dtype, size: int) -> None:
     generator = torch.Generator().manual_seed(size)
-    x, delta = (torch.randn(1, 5, size, generator=generator).to(dtype) for _ in range(2))
+    x = torch.randn(1, 5, size, generator=generator).to(dtype)
     weight = torch.rand(size, generator=generator).to(dtype)
     ops = torch.ops.phasescope
     expected = F.rms_norm(x.float(), (size,), weight.float(), 1e-5)
     assert near(ops.rms_norm(x, weight, 1e-5), expected, dtype)
-    total, normed = ops.add_rms_norm(x, delta, weight, 1e-5)
-    assert torch.equal(total, x + delta)
-    assert near(normed, F.rms_norm(total.float(), (size,), weight.float(), 1e-5), dtype)
     gate_up = 30 * torch.randn(1, 5, 2 * size, generator=generator).to(dtype)
     gate, up = gate_up.chunk(2, dim=-1)
     assert near(ops.silu_mul(gate_up), F.silu(gate.float()) * up.float(), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 3, 4, 16, 17, 32, 45])
+@pytest.mark.parametrize("biased", [True, False])
+def test_products_with_panels(dtype: torch.dtype, rows: int, biased: bool) -> None:
+    if dtype == torch.bfloat16 and not has_tiles():
+        pytest.skip("this processor has no tiles for bfloat16")
+    generator = torch.Generator().manual_seed(rows)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype)
+
+    x, weight, total = random(1, rows, 96), random(192, 96) / 10, random(1, rows, 192)
+    bias = random(192) if biased else weight.new_empty(0)
+    panels, ops = panels_of(weight), torch.ops.phasescope
+    expected = F.linear(x.float(), weight.float(), bias.float() if biased else None)
+    assert near(ops.project(x, panels, bias), expected, dtype)
+    gate, up = expected.to(dtype).chunk(2, dim=-1)
+    gated = F.silu(gate.float()).to(dtype).float() * up.float()
+    assert near(ops.project_gated(x, panels, bias), gated, dtype)
+    expected = total.float() + expected
+    ops.project_add(x, panels, bias, total)
+    assert near(total, expected, dtype)
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    panels, none, ops = panels_of(torch.zeros(64, 32)), torch.empty(0), torch.ops.phasescope
+    for call, sentence in (
+        (lambda: ops.project(torch.zeros(2, 48), panels, none), "does not fit the weights"),
+        (lambda: ops.project(torch.zeros(2, 32), panels, torch.zeros(3)), "one bias an output"),
+        (lambda: ops.project(torch.zeros(2, 32), panels[:3], none), "do not fill the panels"),
+        (lambda: ops.project(torch.zeros(2, 32).half(), panels, none), "one type"),
+        (
+            lambda: ops.project_add(torch.zeros(2, 32), panels, none, torch.zeros(2, 32)),
+            "out does not fit",
+        ),
+    ):
+        with pytest.raises(RuntimeError, match=sentence):
+            call()
 
 
 def test_the_kernels_use_the_threads_that_torch_has() -> None:

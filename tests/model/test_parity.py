@@ -34,10 +34,10 @@ from engine.model.tuning import tune
 VOCABULARY = 211
 _SIZES = {
     "vocab_size": VOCABULARY,
-    "hidden_size": 48,
+    "hidden_size": 64,  # in multiples of 32, so that fused layers decode in one call
     "intermediate_size": 96,
     "num_hidden_layers": 3,
-    "num_attention_heads": 6,
+    "num_attention_heads": 8,
     "num_key_value_heads": 2,
     "head_dim": 8,
     "max_position_embeddings": 1024,

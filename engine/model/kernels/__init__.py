@@ -1,4 +1,4 @@
-"""Compiled CPU kernels for decoding, built once where a compiler is there and never required.
+"""Compiled CPU kernels, built once where a compiler is there and never required.
 
 They are kept in the cache folder, one build for each processor and version of torch; the operators
 appear as `torch.ops.phasescope`. Knows nothing of models and steps.
@@ -20,11 +20,12 @@ from torch.utils import cpp_extension
 from engine.core.errors import PhaseScopeError
 from engine.model.cache import cache_folder, cached_folder
 
-__all__ = ["available", "load_kernels"]
+__all__ = ["available", "has_tiles", "load_kernels"]
 
 log = logging.getLogger(__name__)
 
-_SOURCE = Path(__file__).parent / "kernels.cpp"
+_FOLDER = Path(__file__).parent
+_SOURCE = _FOLDER / "kernels.cpp"
 _LIBRARY = "kernels.so"
 # Errors of arithmetic are looked for in the logits; flags and traps for them cost vector code.
 _FLAGS = (
@@ -38,6 +39,11 @@ _COMPILE_SECONDS = 300
 def available() -> bool:
     """Whether the kernels have been loaded into this process."""
     return hasattr(torch.ops.phasescope, "decode_attention")
+
+
+def has_tiles() -> bool:
+    """Whether the kernels are loaded and multiply bfloat16 on this processor's tiles (AMX)."""
+    return available() and bool(torch.ops.phasescope.has_tiles())
 
 
 def load_kernels(root: Path | None = None) -> bool:
@@ -73,7 +79,8 @@ def _compile(folder: Path) -> None:
 def _key() -> str:
     """Differs wherever another build is needed: a home folder may be shared between machines."""
     digest = hashlib.blake2b(digest_size=12)
-    for part in (_SOURCE.read_text(), torch.__version__, repr(_FLAGS), _processor()):
+    sources = [path.read_text() for path in sorted(_FOLDER.glob("*.[ch]*"))]
+    for part in (*sources, torch.__version__, repr(_FLAGS), _processor()):
         digest.update(f"{len(part)}:{part}".encode())
     return digest.hexdigest()
 

@@ -1,154 +1,34 @@
-// What a decoding step does between its matrix products, on a CPU: normalisation, rotary positions,
-// attention over the paged KV pool, and the gated activation. Each is one pass over memory where
-// torch's own operators need several and a temporary for each.
+// What a step does on a CPU: between its matrix products, in attention over the paged KV pool, and,
+// where the layers are of the common shape, all of it. Each is one pass over memory where torch's
+// own operators need several and a temporary for each.
 //
-// Arithmetic is in float32. Where transformers' modules round to the tensors' own type in between,
-// so do these: the logits must stay what the modules give.
+// Arithmetic is in float32.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <optional>
-#include <tuple>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
+#include "attention.h"
+#include "decoder.h"
+#include "elementwise.h"
+#include "lanes.h"
+#include "matmul.h"
+#include "team.h"
+#include "tensors.h"
+
 namespace {
+
+using namespace phasescope;
 
 // Waking a thread costs some ten microseconds: about this many numbers of one pass are worth one,
 // and this many keys' and values' numbers of attention.
 constexpr int64_t kGrain = 32768;
 constexpr int64_t kContextGrain = 98304;
-
-// Sixteen numbers, in one register or in as many as the processor needs.
-typedef float Lanes __attribute__((vector_size(64)));
-typedef int32_t Integers __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
-constexpr int64_t kLanes = 16;
-
-template <typename To, typename From>
-inline To bits(const From& from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof to);
-  return to;
-}
-
-inline Lanes load(const float* from) {
-  Lanes lanes;
-  std::memcpy(&lanes, from, sizeof lanes);
-  return lanes;
-}
-
-// A bfloat16 is the upper half of a float32.
-inline Lanes load(const c10::BFloat16* from) {
-  Halves halves;
-  std::memcpy(&halves, from, sizeof halves);
-  return bits<Lanes>(__builtin_convertvector(halves, Words) << 16);
-}
-
-inline void store(Lanes lanes, float* to) { std::memcpy(to, &lanes, sizeof lanes); }
-
-// To the nearest, of equals the even one; NaN stays NaN.
-inline Words upper_halves(Lanes lanes) {
-  const Words words = bits<Words>(lanes);
-  const Words nearest = (words + 0x7fffu + ((words >> 16) & 1u)) >> 16;
-  return lanes == lanes ? nearest : (words >> 16) | 0x40u;
-}
-
-inline void store(Lanes lanes, c10::BFloat16* to) {
-  const Halves halves = __builtin_convertvector(upper_halves(lanes), Halves);
-  std::memcpy(to, &halves, sizeof halves);
-}
-
-// What is left of numbers that are kept as a T.
-template <typename T>
-inline Lanes rounded(Lanes lanes) {
-  if constexpr (std::is_same_v<T, float>) return lanes;
-  return bits<Lanes>(upper_halves(lanes) << 16);
-}
-
-// Calls f(i, read, write) for i = 0, 16, ... below size: read(p) loads sixteen numbers from p + i,
-// write(lanes, p) stores them there; where fewer are left, the rest is zero and not stored.
-template <typename T, typename F>
-inline void for_each_lanes(int64_t size, F&& f) {
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes)
-    f([&](const T* p) { return load(p + i); }, [&](Lanes lanes, T* p) { store(lanes, p + i); });
-  if (i == size) return;
-  T buffer[kLanes];
-  f(
-      [&](const T* p) {
-        std::fill_n(buffer, kLanes, T(0.0f));
-        std::copy_n(p + i, size - i, buffer);
-        return load(buffer);
-      },
-      [&](Lanes lanes, T* p) {
-        store(lanes, buffer);
-        std::copy_n(buffer, size - i, p + i);
-      });
-}
-
-inline float total_of(Lanes lanes) {
-  float total = 0.0f;
-  for (int i = 0; i < kLanes; ++i) total += lanes[i];
-  return total;
-}
-
-// exp(x) to about one unit in the last place: 2^n times a polynomial in the rest (Cephes' expf).
-inline Lanes exponential(Lanes x) {
-  x = x < -87.3f ? Lanes{} - 87.3f : x;
-  x = x > 88.3f ? Lanes{} + 88.3f : x;
-  const Lanes scaled = x * 1.44269504089f;
-  const Integers whole =
-      __builtin_convertvector(scaled + (scaled < 0.0f ? Lanes{} - 0.5f : Lanes{} + 0.5f), Integers);
-  const Lanes n = __builtin_convertvector(whole, Lanes);
-  const Lanes r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  Lanes p = Lanes{} + 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  return (p * r * r + r + 1.0f) * bits<Lanes>((whole + 127) << 23);
-}
-
-template <typename T>
-void normalise(const T* x, const T* weight, T* out, int64_t size, float eps) {
-  Lanes squares = {};
-  for_each_lanes<T>(size, [&](auto read, auto) {
-    const Lanes lanes = read(x);
-    squares += lanes * lanes;
-  });
-  const float scale = 1.0f / std::sqrt(total_of(squares) / static_cast<float>(size) + eps);
-  for_each_lanes<T>(size, [&](auto read, auto write) {
-    write(read(weight) * rounded<T>(read(x) * scale), out);
-  });
-}
-
-// Calls `f` with a value of the tensor's element type.
-template <typename F>
-void with_type(const at::Tensor& tensor, F&& f) {
-  if (tensor.scalar_type() == at::kBFloat16) {
-    f(c10::BFloat16());
-  } else {
-    TORCH_CHECK(tensor.scalar_type() == at::kFloat, "float32 or bfloat16 expected");
-    f(float());
-  }
-}
-
-void check(const at::Tensor& tensor, const char* name) {
-  TORCH_CHECK(tensor.device().is_cpu(), name, " must be on the CPU");
-  TORCH_CHECK(tensor.is_contiguous(), name, " must be contiguous");
-}
 
 // x [..., size], weight [size] -> the same shape.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -169,33 +49,6 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return out;
 }
 
-// x + delta, and its normalisation.
-std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& delta,
-                                                const at::Tensor& weight, double eps) {
-  check(x, "x");
-  check(delta, "delta");
-  check(weight, "weight");
-  TORCH_CHECK(x.sizes() == delta.sizes(), "x and delta must have one shape");
-  const int64_t size = weight.numel(), rows = x.numel() / size;
-  at::Tensor sum = at::empty_like(x), out = at::empty_like(x);
-  with_type(x, [&](auto kind) {
-    using T = decltype(kind);
-    const T* in = x.const_data_ptr<T>();
-    const T* more = delta.const_data_ptr<T>();
-    const T* w = weight.const_data_ptr<T>();
-    T* total = sum.mutable_data_ptr<T>();
-    T* result = out.mutable_data_ptr<T>();
-    at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / size), [&](int64_t a, int64_t b) {
-      for_each_lanes<T>((b - a) * size, [&](auto read, auto write) {
-        write(read(in + a * size) + read(more + a * size), total + a * size);
-      });
-      for (int64_t row = a; row < b; ++row)
-        normalise(total + row * size, w, result + row * size, size, static_cast<float>(eps));
-    });
-  });
-  return {sum, out};
-}
-
 // gate_up [..., 2 * size] -> silu(first half) * second half [..., size].
 at::Tensor silu_mul(const at::Tensor& gate_up) {
   check(gate_up, "gate_up");
@@ -212,27 +65,12 @@ at::Tensor silu_mul(const at::Tensor& gate_up) {
         const T* gate = in + row * 2 * size;
         const T* up = gate + size;
         for_each_lanes<T>(size, [&](auto read, auto write) {
-          const Lanes lanes = read(gate);
-          const Lanes activated = rounded<T>(lanes / (1.0f + exponential(-lanes)));
-          write(activated * read(up), result + row * size);
+          write(gated<T>(read(gate), read(up)), result + row * size);
         });
       }
     });
   });
   return out;
-}
-
-// One head's vector turned by its position: dimension i is paired with i + half.
-template <typename T>
-void rotate(const T* x, const T* cosine, const T* sine, T* out, int64_t size) {
-  const int64_t half = size / 2;
-  for_each_lanes<T>(half, [&](auto read, auto write) {
-    const Lanes low = read(x), high = read(x + half);
-    const Lanes low_part = rounded<T>(low * read(cosine));
-    const Lanes high_part = rounded<T>(high * read(cosine + half));
-    write(low_part + rounded<T>(-high * read(sine)), out);
-    write(high_part + rounded<T>(low * read(sine + half)), out + half);
-  });
 }
 
 // Splits qkv [tokens, (heads + 2 * kv_heads) * dim] into heads, normalises queries and keys where
@@ -296,171 +134,6 @@ at::Tensor rotate_and_store(const at::Tensor& qkv, const at::Tensor& cosine,
   return query;
 }
 
-// One request's visible positions in the pool, and how to read them.
-struct Context {
-  const int64_t* blocks;
-  int64_t block_size, first, end;  // positions [first, end)
-  int64_t stride;                  // elements from one place to the next
-  float scale, softcap;            // softcap: 0 for none
-};
-
-// Calls f(index, place, count, ahead) for runs of at most kLanes neighbouring places of the context;
-// the next run begins at the place `ahead`.
-template <typename F>
-inline void for_each_tile(const Context& context, F&& f) {
-  int64_t position = context.first;
-  while (position < context.end) {
-    const int64_t within = position % context.block_size;
-    const int64_t left = std::min(context.block_size - within, context.end - position);
-    const int64_t place = context.blocks[position / context.block_size] * context.block_size;
-    const int64_t count = std::min(left, kLanes);
-    const int64_t next = std::min(position + count, context.end - 1);
-    const int64_t ahead =
-        context.blocks[next / context.block_size] * context.block_size + next % context.block_size;
-    f(position - context.first, place + within, count, ahead);
-    position += count;
-  }
-}
-
-// A head's places lie apart in memory, which the processor does not foresee.
-template <typename T>
-inline void prefetch(const T* from, int64_t size) {
-  const char* bytes = reinterpret_cast<const char*>(from);
-  for (int64_t i = 0; i < size * static_cast<int64_t>(sizeof(T)); i += 64)
-    __builtin_prefetch(bytes + i);
-}
-
-// Scores to weights in place, not yet divided by their sum, which is returned.
-float soften(float* scores, int64_t length, float softcap) {
-  if (softcap > 0.0f)
-    for (int64_t i = 0; i < length; ++i) scores[i] = softcap * std::tanh(scores[i] / softcap);
-  const float peak = *std::max_element(scores, scores + length);
-  Lanes sum = {};
-  int64_t i = 0;
-  for (; i + kLanes <= length; i += kLanes) {
-    const Lanes weights = exponential(load(scores + i) - peak);
-    store(weights, scores + i);
-    sum += weights;
-  }
-  float total = total_of(sum);
-  for (; i < length; ++i) total += scores[i] = std::exp(scores[i] - peak);
-  return total;
-}
-
-// The sum of each of sixteen vectors, in their order: at every level half of each vector's lanes
-// is added to the other half, and two vectors become one.
-template <int WIDTH, int... LOW>
-inline Lanes folded(Lanes a, Lanes b, std::integer_sequence<int, LOW...>) {
-  return __builtin_shufflevector(a, b, LOW...) + __builtin_shufflevector(a, b, (LOW + WIDTH)...);
-}
-
-// WIDTH: half the number of lanes that belong to one vector at this level.
-template <int WIDTH, typename LOW>
-inline void fold(Lanes* rows, LOW low) {
-  for (int i = 0; i < WIDTH; ++i) rows[i] = folded<WIDTH>(rows[2 * i], rows[2 * i + 1], low);
-}
-
-inline Lanes sums(Lanes* rows) {
-  using std::integer_sequence;
-  fold<8>(rows, integer_sequence<int, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23>());
-  fold<4>(rows, integer_sequence<int, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27>());
-  fold<2>(rows, integer_sequence<int, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29>());
-  fold<1>(rows, integer_sequence<int, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30>());
-  return rows[0];
-}
-
-// N queries of one KV head over its context, heads of kLanes * CHUNKS numbers. `scores` has room for
-// N * (end - first + kLanes) numbers.
-template <typename T, int N, int CHUNKS>
-void attend(const T* query, const T* keys, const T* values, const Context& context, float* scores,
-            T* out) {
-  constexpr int64_t dim = kLanes * CHUNKS;
-  const int64_t length = context.end - context.first, room = length + kLanes;
-  Lanes q[N][CHUNKS];
-  for (int n = 0; n < N; ++n)
-    for (int c = 0; c < CHUNKS; ++c) q[n][c] = load(query + n * dim + kLanes * c) * context.scale;
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t ahead) {
-    Lanes products[N][kLanes] = {};
-    for (int64_t j = 0; j < count; ++j) {
-      const T* key = keys + (place + j) * context.stride;
-      prefetch(keys + (ahead + j) * context.stride, dim);
-      prefetch(values + (place + j) * context.stride, dim);  // for the second pass
-      Lanes product[N] = {};
-#pragma GCC unroll 16
-      for (int c = 0; c < CHUNKS; ++c) {
-        const Lanes lanes = load(key + kLanes * c);
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) product[n] += q[n][c] * lanes;
-      }
-      for (int n = 0; n < N; ++n) products[n][j] = product[n];
-    }
-    for (int n = 0; n < N; ++n) {
-      store(sums(products[n]), scores + n * room + index);
-    }
-  });
-  Lanes result[N][CHUNKS] = {};
-  float total[N];
-  for (int n = 0; n < N; ++n) total[n] = soften(scores + n * room, length, context.softcap);
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t) {
-    for (int64_t j = 0; j < count; ++j) {
-      const T* value = values + (place + j) * context.stride;
-#pragma GCC unroll 16
-      for (int c = 0; c < CHUNKS; ++c) {
-        const Lanes lanes = load(value + kLanes * c);
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) result[n][c] += scores[n * room + index + j] * lanes;
-      }
-    }
-  });
-  for (int n = 0; n < N; ++n)
-    for (int c = 0; c < CHUNKS; ++c) store(result[n][c] / total[n], out + n * dim + kLanes * c);
-}
-
-// The same for one query and heads of any size.
-template <typename T>
-void attend_any(const T* query, const T* keys, const T* values, const Context& context,
-                int64_t dim, float* scores, T* out) {
-  const int64_t length = context.end - context.first;
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t) {
-    for (int64_t j = 0; j < count; ++j) {
-      const T* key = keys + (place + j) * context.stride;
-      float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-      for (int64_t i = 0; i < dim; ++i)
-        sum += static_cast<float>(query[i]) * static_cast<float>(key[i]);
-      scores[index + j] = sum * context.scale;
-    }
-  });
-  const float total = soften(scores, length, context.softcap);
-  std::vector<float> result(dim, 0.0f);
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t) {
-    for (int64_t j = 0; j < count; ++j) {
-      const T* value = values + (place + j) * context.stride;
-      const float weight = scores[index + j];
-#pragma omp simd
-      for (int64_t i = 0; i < dim; ++i) result[i] += weight * static_cast<float>(value[i]);
-    }
-  });
-  for (int64_t i = 0; i < dim; ++i) out[i] = static_cast<T>(result[i] / total);
-}
-
-// The queries that share a KV head, `width` at a time: they share each key that is read, and their
-// sums must fit the registers.
-template <typename T, int CHUNKS>
-void attend_group(const T* query, const T* keys, const T* values, const Context& context,
-                  int64_t group, float* scores, T* out) {
-  constexpr int64_t dim = kLanes * CHUNKS;
-  constexpr int width = CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 2 : 1;
-  for (; group >= width; group -= width, query += width * dim, out += width * dim)
-    attend<T, width, CHUNKS>(query, keys, values, context, scores, out);
-  if constexpr (width > 2)
-    if (group == 3) attend<T, 3, CHUNKS>(query, keys, values, context, scores, out);
-  if constexpr (width > 2)
-    if (group == 2) attend<T, 2, CHUNKS>(query, keys, values, context, scores, out);
-  if constexpr (width > 1)
-    if (group == 1) attend<T, 1, CHUNKS>(query, keys, values, context, scores, out);
-}
-
 // Attention of requests that add one token each. query [tokens, heads, dim]; the pool's keys and
 // values [num_places, kv_heads, dim]; for request r: row rows[r] of the query, `lengths[r]` visible
 // positions, whose blocks are blocks[starts[r]:]. Writes those rows of out [tokens, heads, dim].
@@ -473,36 +146,16 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
   check(keys, "keys");
   check(values, "values");
   check(out, "out");
-  check(rows, "rows");
-  check(lengths, "lengths");
-  check(starts, "starts");
-  check(blocks, "blocks");
   const int64_t heads = query.size(1), dim = query.size(2), kv_heads = keys.size(1);
   TORCH_CHECK(keys.size(2) == dim && values.size(2) == dim && heads % kv_heads == 0,
               "unsupported head sizes");
-  const int64_t group = heads / kv_heads, count = rows.numel();
-  const int64_t* row = rows.const_data_ptr<int64_t>();
-  const int64_t* length = lengths.const_data_ptr<int64_t>();
-  const int64_t* start = starts.const_data_ptr<int64_t>();
-  const int64_t* block = blocks.const_data_ptr<int64_t>();
   TORCH_CHECK(out.sizes() == query.sizes() && values.sizes() == keys.sizes(),
               "results must have the queries' shape, and values the keys'");
-  TORCH_CHECK(lengths.numel() == count && starts.numel() == count,
-              "one length and one start a request expected");
-  int64_t longest = 0, elements = 0;
-  for (int64_t r = 0; r < count; ++r) {
-    TORCH_CHECK(row[r] >= 0 && row[r] < query.size(0), "a row lies outside the batch");
-    const int64_t used = (length[r] + block_size - 1) / block_size;
-    TORCH_CHECK(length[r] > 0 && start[r] >= 0 && start[r] + used <= blocks.numel(),
-                "a request's blocks are not all given");
-    for (int64_t i = start[r]; i < start[r] + used; ++i)
-      TORCH_CHECK(block[i] >= 0 && (block[i] + 1) * block_size <= keys.size(0),
-                  "a block lies outside the pool");
-    longest = std::max(longest, length[r]);
-    elements += length[r] * kv_heads * dim;
-  }
-  const int64_t items = count * kv_heads;
-  const int64_t grain = std::max<int64_t>(1, items * kContextGrain / std::max<int64_t>(1, elements));
+  const Sequences sequences =
+      sequences_of(rows, lengths, starts, blocks, block_size, query.size(0), keys.size(0));
+  const int64_t group = heads / kv_heads, items = sequences.count * kv_heads;
+  const int64_t elements = std::max<int64_t>(1, sequences.total * kv_heads * dim);
+  const int64_t grain = std::max<int64_t>(1, items * kContextGrain / elements);
   with_type(query, [&](auto kind) {
     using T = decltype(kind);
     const T* q = query.const_data_ptr<T>();
@@ -510,33 +163,186 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
     const T* v = values.const_data_ptr<T>();
     T* to = out.mutable_data_ptr<T>();
     at::parallel_for(0, items, grain, [&](int64_t a, int64_t b) {
-      std::vector<float> scores(4 * (longest + kLanes));
+      std::vector<float> scores(room_for_scores(sequences.longest));
       for (int64_t item = a; item < b; ++item) {
         const int64_t r = item / kv_heads, h = item % kv_heads;
-        const Context context{block + start[r],
-                              block_size,
-                              window > 0 ? std::max<int64_t>(0, length[r] - window) : 0,
-                              length[r],
-                              kv_heads * dim,
-                              static_cast<float>(scale),
-                              static_cast<float>(softcap)};
-        const int64_t at = (row[r] * heads + h * group) * dim;
-        const T* head_k = k + h * dim;
-        const T* head_v = v + h * dim;
-        switch (dim) {
-          case 64:
-            attend_group<T, 4>(q + at, head_k, head_v, context, group, scores.data(), to + at);
-            break;
-          case 128:
-            attend_group<T, 8>(q + at, head_k, head_v, context, group, scores.data(), to + at);
-            break;
-          default:
-            for (int64_t i = 0; i < group; ++i)
-              attend_any(q + at + i * dim, head_k, head_v, context, dim, scores.data(),
-                         to + at + i * dim);
-        }
+        const Context context = sequences.context(r, kv_heads * dim, scale, window, softcap);
+        const int64_t at = (sequences.rows[r] * heads + h * group) * dim;
+        attend_head(q + at, k + h * dim, v + h * dim, context, group, dim, scores.data(), to + at);
       }
     });
+  });
+}
+
+// Whether bfloat16 products run on this processor's tiles; without, there are none of ours.
+bool has_tiles() {
+#if PHASESCOPE_AMX
+  return may_use_tiles();
+#else
+  return false;
+#endif
+}
+
+// panels: float32 [outputs / 16, 16, inputs], bfloat16 [outputs / 16, inputs / 2, 16, 2].
+// bias [outputs], or no numbers for none.
+template <typename T>
+Weights<T> weights_of(const at::Tensor& panels, const at::Tensor& bias) {
+  check(panels, "panels");
+  check(bias, "bias");
+  const int64_t outputs = panels.size(0) * kPanel, inputs = panels.numel() / outputs;
+  const int64_t least = std::is_same_v<T, float> ? kLanes : kTileInputs;
+  TORCH_CHECK(outputs % (2 * kPanel) == 0 && inputs % least == 0, "weights do not fill the panels");
+  TORCH_CHECK(bias.numel() == 0 || bias.numel() == outputs, "one bias an output expected");
+  return {panels.const_data_ptr<T>(), bias.numel() ? bias.const_data_ptr<T>() : nullptr, outputs,
+          inputs};
+}
+
+// Calls f(x, rows, weights) with a type whose products are ours.
+template <typename F>
+void with_weights(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias, F&& f) {
+  check(x, "x");
+  TORCH_CHECK(x.scalar_type() == panels.scalar_type() && x.scalar_type() == bias.scalar_type(),
+              "x, panels and bias must have one type");
+  with_type(x, [&](auto kind) {
+    using T = decltype(kind);
+    if constexpr (PHASESCOPE_AMX || std::is_same_v<T, float>) {
+      TORCH_CHECK((std::is_same_v<T, float>) || has_tiles(), "no tiles are to be had here");
+      const Weights<T> weights = weights_of<T>(panels, bias);
+      TORCH_CHECK(x.size(-1) == weights.inputs, "x does not fit the weights");
+      f(x.const_data_ptr<T>(), x.numel() / weights.inputs, weights);
+    } else {
+      TORCH_CHECK(false, "bfloat16 products need a processor with tiles");
+    }
+  });
+}
+
+at::Tensor empty_rows(const at::Tensor& x, int64_t width) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = width;
+  return at::empty(shape, x.options());
+}
+
+// x [..., inputs] -> [..., outputs].
+at::Tensor project(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias) {
+  at::Tensor out = empty_rows(x, panels.size(0) * kPanel);
+  with_weights(x, panels, bias, [&](const auto* from, int64_t rows, const auto& weights) {
+    auto* to = out.mutable_data_ptr<std::remove_cvref_t<decltype(*from)>>();
+    Team::run([&](Team& team) { multiply_all(team, from, rows, weights, to); });
+  });
+  return out;
+}
+
+// out [..., outputs] += the same.
+void project_add(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias,
+                 at::Tensor& out) {
+  check(out, "out");
+  with_weights(x, panels, bias, [&](const auto* from, int64_t rows, const auto& weights) {
+    TORCH_CHECK(out.numel() == rows * weights.outputs, "out does not fit the weights");
+    auto* to = out.mutable_data_ptr<std::remove_cvref_t<decltype(*from)>>();
+    Team::run([&](Team& team) { multiply_add(team, from, rows, weights, to); });
+  });
+}
+
+// x [..., inputs] -> silu(first half of the outputs) * second half [..., outputs / 2].
+at::Tensor project_gated(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias) {
+  at::Tensor out = empty_rows(x, panels.size(0) * kPanel / 2);
+  with_weights(x, panels, bias, [&](const auto* from, int64_t rows, const auto& weights) {
+    auto* to = out.mutable_data_ptr<std::remove_cvref_t<decltype(*from)>>();
+    Team::run([&](Team& team) { multiply_gated(team, from, rows, weights, to); });
+  });
+  return out;
+}
+
+// One layer's tensors in `decode_layers`, in this order; a norm or bias of no numbers is none.
+enum Part { kInputNorm, kOutputNorm, kQueryNorm, kKeyNorm, kFirstWeights, kParts = 12 };
+
+template <typename T>
+const T* norm_of(const at::Tensor& weight, int64_t size, bool optional) {
+  check(weight, "a norm's weight");
+  TORCH_CHECK(weight.numel() == size || (optional && weight.numel() == 0),
+              "a norm's weight must have one number a dimension");
+  return weight.numel() ? weight.const_data_ptr<T>() : nullptr;
+}
+
+// hidden [batch, hidden_size] through all layers, in place: every row of the batch is a request's
+// one token. parts: for each layer its norms (input, output, query, key), and panels and bias of
+// qkv, attention output, gate and up, down; pool: keys and values of each layer; windows: how far
+// back each sees, 0 for all; eps: of the input, output and head norms. The rest as above.
+void decode_layers(at::Tensor& hidden, const at::Tensor& cosine, const at::Tensor& sine,
+                   const at::Tensor& places, const at::Tensor& rows, const at::Tensor& lengths,
+                   const at::Tensor& starts, const at::Tensor& blocks, int64_t block_size,
+                   at::TensorList parts, at::TensorList pool, at::IntArrayRef windows,
+                   at::ArrayRef<double> eps, double scale, double softcap) {
+  check(hidden, "hidden");
+  check(cosine, "cosine");
+  check(sine, "sine");
+  check(places, "places");
+  const int64_t batch = places.numel(), num_layers = static_cast<int64_t>(windows.size());
+  TORCH_CHECK(num_layers > 0 && parts.size() == static_cast<size_t>(num_layers * kParts) &&
+                  pool.size() == static_cast<size_t>(2 * num_layers) && eps.size() == 3,
+              "parts, pool and windows of every layer expected");
+  TORCH_CHECK(rows.numel() == batch, "every row must be a request's one token");
+  const int64_t kv_heads = pool[0].size(1), dim = pool[0].size(2), num_places = pool[0].size(0);
+  TORCH_CHECK(cosine.numel() == batch * dim && sine.numel() == batch * dim,
+              "one rotation a token and dimension expected");
+  const Sequences sequences =
+      sequences_of(rows, lengths, starts, blocks, block_size, batch, num_places);
+  for (int64_t i = 0; i < batch; ++i) {
+    const int64_t place = places.const_data_ptr<int64_t>()[i];
+    TORCH_CHECK(place >= 0 && place < num_places, "a place lies outside the pool");
+  }
+  with_type(hidden, [&](auto kind) {
+    using T = decltype(kind);
+    if constexpr (PHASESCOPE_AMX || std::is_same_v<T, float>) {
+      TORCH_CHECK((std::is_same_v<T, float>) || has_tiles(), "no tiles are to be had here");
+      std::vector<Layer<T>> layers;
+      Shape shape{};
+      for (int64_t i = 0; i < num_layers; ++i) {
+        const at::Tensor *part = &parts[i * kParts], *weights = part + kFirstWeights;
+        at::Tensor keys = pool[2 * i], values = pool[2 * i + 1];
+        check(keys, "keys");
+        check(values, "values");
+        Layer<T> layer{};
+        layer.qkv = weights_of<T>(weights[0], weights[1]);
+        layer.output = weights_of<T>(weights[2], weights[3]);
+        layer.gate_up = weights_of<T>(weights[4], weights[5]);
+        layer.down = weights_of<T>(weights[6], weights[7]);
+        const Shape own{layer.qkv.inputs,
+                        layer.output.inputs / dim,
+                        kv_heads,
+                        dim,
+                        layer.down.inputs,
+                        static_cast<float>(scale),
+                        static_cast<float>(softcap),
+                        static_cast<float>(eps[0]),
+                        static_cast<float>(eps[1]),
+                        static_cast<float>(eps[2])};
+        if (i == 0) shape = own;
+        TORCH_CHECK(hidden.numel() == batch * own.hidden && own.hidden == shape.hidden &&
+                        own.heads == shape.heads && own.intermediate == shape.intermediate &&
+                        own.heads % kv_heads == 0 && layer.output.inputs == own.heads * dim &&
+                        layer.qkv.outputs == own.width() && layer.output.outputs == own.hidden &&
+                        layer.gate_up.inputs == own.hidden && layer.down.outputs == own.hidden &&
+                        layer.gate_up.outputs == 2 * own.intermediate &&
+                        own.intermediate % kPanel == 0,
+                    "a layer's weights do not fit each other");
+        TORCH_CHECK(keys.sizes() == pool[0].sizes() && values.sizes() == pool[0].sizes(),
+                    "keys and values must have one shape");
+        layer.input_norm = norm_of<T>(part[kInputNorm], own.hidden, false);
+        layer.output_norm = norm_of<T>(part[kOutputNorm], own.hidden, false);
+        layer.query_norm = norm_of<T>(part[kQueryNorm], dim, true);
+        layer.key_norm = norm_of<T>(part[kKeyNorm], dim, true);
+        layer.keys = keys.mutable_data_ptr<T>();
+        layer.values = values.mutable_data_ptr<T>();
+        layer.window = windows[i];
+        layers.push_back(layer);
+      }
+      const Batch<T> tokens{batch, cosine.const_data_ptr<T>(), sine.const_data_ptr<T>(),
+                            places.const_data_ptr<int64_t>()};
+      decode(layers, shape, tokens, sequences, hidden.mutable_data_ptr<T>());
+    } else {
+      TORCH_CHECK(false, "bfloat16 products need a processor with tiles");
+    }
   });
 }
 
@@ -544,8 +350,6 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
 
 TORCH_LIBRARY(phasescope, library) {
   library.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor", rms_norm);
-  library.def("add_rms_norm(Tensor x, Tensor delta, Tensor weight, float eps) -> (Tensor, Tensor)",
-              add_rms_norm);
   library.def("silu_mul(Tensor gate_up) -> Tensor", silu_mul);
   library.def(
       "rotate_and_store(Tensor qkv, Tensor cosine, Tensor sine, Tensor places, Tensor(a!) keys, "
@@ -556,4 +360,14 @@ TORCH_LIBRARY(phasescope, library) {
       "Tensor starts, Tensor blocks, int block_size, float scale, int window, float softcap, "
       "Tensor(a!) out) -> ()",
       decode_attention);
+  library.def("has_tiles() -> bool", has_tiles);
+  library.def("project(Tensor x, Tensor panels, Tensor bias) -> Tensor", project);
+  library.def("project_add(Tensor x, Tensor panels, Tensor bias, Tensor(a!) out) -> ()",
+              project_add);
+  library.def("project_gated(Tensor x, Tensor panels, Tensor bias) -> Tensor", project_gated);
+  library.def(
+      "decode_layers(Tensor(a!) hidden, Tensor cosine, Tensor sine, Tensor places, Tensor rows, "
+      "Tensor lengths, Tensor starts, Tensor blocks, int block_size, Tensor[] parts, "
+      "Tensor(b!)[] pool, int[] windows, float[] eps, float scale, float softcap) -> ()",
+      decode_layers);
 }
