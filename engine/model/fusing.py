@@ -3,7 +3,7 @@
 Most decoder-only models share one layer: two RMS norms, rotary attention, a gated feed-forward
 with SiLU. Such layers are recognised by their parts, not by the model's name, and each replacement
 is compared with the layer it replaces, in a prefill and a decoding step, before it stays. A model
-whose layers have all been replaced decodes with a single call for all of them.
+whose layers have all been replaced is computed with a single call for all of them.
 """
 
 from __future__ import annotations
@@ -156,10 +156,11 @@ def _lay_side_by_side(matrices: list[nn.Module]) -> None:
 
 
 class FusedStack(nn.Module):
-    """All of a model's layers; a step in which every request adds one token is a single call.
+    """All of a model's layers as a single call.
 
-    layers: what it computes one after another in any other step. Raises ValueError where the
-    kernels cannot take their weights, or where they differ in more than those and their windows.
+    In float32 prompts go layer by layer: without the processor's tiles torch's own products are
+    faster for many tokens. Raises ValueError where the kernels cannot take the layers' weights, or
+    where these differ in more than those and their windows.
     """
 
     def __init__(self, layers: list[FusedLayer]) -> None:
@@ -184,8 +185,9 @@ class FusedStack(nn.Module):
         **keywords: Any,
     ) -> Tensor:
         """`[1, num_tokens, hidden_size]` -> the same shape, as the layers it replaces."""
-        decode, call = kv_step.decode, self._call
-        if decode is None or kv_step.rows:
+        everyone, call = kv_step.everyone, self._call
+        in_tiles = hidden_states.dtype == torch.bfloat16
+        if everyone is None or (kv_step.rows and not in_tiles):
             for layer in self.layers:
                 hidden_states = layer(
                     hidden_states,
@@ -201,15 +203,16 @@ class FusedStack(nn.Module):
             for tensor in kv_step.cache.layer(one.layer, like, one.num_kv_heads)
         ]
         total = hidden_states.clone()
-        torch.ops.phasescope.decode_layers(
+        torch.ops.phasescope.run_layers(
             total,
             *position_embeddings,
             kv_step.places,
-            decode.rows,
-            decode.lengths,
-            decode.starts,
-            decode.blocks,
-            decode.block_size,
+            everyone.rows,
+            everyone.counts,
+            everyone.lengths,
+            everyone.starts,
+            everyone.blocks,
+            everyone.block_size,
             self._parts,
             pool,
             self._windows,
@@ -226,7 +229,7 @@ def _eps_of(layer: FusedLayer) -> tuple[float, float, float]:
 
 
 def _parts_of(layer: FusedLayer) -> list[Tensor]:
-    """A layer's tensors in the order in which `decode_layers` takes them."""
+    """A layer's tensors in the order in which `run_layers` takes them."""
     norms = [layer.input_norm, layer.output_norm, layer.query_norm, layer.key_norm]
     none = layer.input_norm.weight.new_empty(0)
     parts = [norm.weight.detach() if norm is not None else none.detach() for norm in norms]

@@ -53,14 +53,15 @@ def spans_of(block_table: Sequence[int], num_positions: int, block_size: int) ->
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeRows:
-    """Requests that add one token each to a flat batch, as int64 tensors for one kernel call.
+class PagedRows:
+    """Requests of a flat batch, as int64 tensors for one kernel call.
 
-    rows `[n]`: their rows of the batch; lengths `[n]`: positions each sees, its own included;
-    blocks: their block tables one after another, request i's from `starts[i]` on.
+    Request i adds `counts[i]` tokens: the batch's rows from `rows[i]` on, and the last of its
+    `lengths[i]` positions. blocks: their block tables one after another, from `starts[i]` on.
     """
 
     rows: Tensor
+    counts: Tensor
     lengths: Tensor
     starts: Tensor
     blocks: Tensor
@@ -151,13 +152,15 @@ class StepContext:
     """What one forward pass tells the attention function of every layer.
 
     places `[num_tokens]`: where in the pool each token goes. In a layer that `whole` serves every
-    token belongs to it, else either to one of `rows` or to `decode`.
+    token belongs to it, else either to one of `rows` or to `decode`, requests that add one token
+    each. everyone: all requests, for layers that are computed in one call.
     """
 
     cache: KVCache
     places: Tensor
     rows: tuple[SequenceRow, ...]
-    decode: DecodeRows | None = None
+    decode: PagedRows | None = None
+    everyone: PagedRows | None = None
     whole: WholeStep | None = None
     calls: list[AttentionCall] = field(default_factory=list)
     _masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)

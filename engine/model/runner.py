@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from engine.core.errors import OutOfMemory
 from engine.core.plan import Chunk, StepPlan, StepResult, sampled_chunks
 from engine.model.attention import ATTENTION_NAME
-from engine.model.paging import DecodeRows, KVCache, SequenceRow, StepContext, spans_of
+from engine.model.paging import KVCache, PagedRows, SequenceRow, StepContext, spans_of
 from engine.model.sampling import SamplingRow, sample
 from engine.model.transfer import wait_for
 
@@ -125,13 +125,13 @@ class TorchRunner:
         positions: list[int] = []
         places: list[int] = []
         rows: list[SequenceRow] = []
-        decode: list[tuple[int, Chunk]] = []
+        everyone: list[tuple[int, Chunk]] = []
         last: list[int] = []
         for chunk in plan.chunks:
             request, end = chunk.request, chunk.start + chunk.length
             table = request.block_table
+            everyone.append((len(ids), chunk))
             if chunk.length == 1 and self._kernels:
-                decode.append((len(ids), chunk))
                 ids.append(request.token_ids[chunk.start])
                 positions.append(chunk.start)
                 places.append(table[chunk.start // size] * size + chunk.start % size)
@@ -144,21 +144,28 @@ class TorchRunner:
             if chunk.samples:
                 last.append(len(ids) - 1)
         tensors = torch.tensor([ids, positions, places], device=self._device)
-        context = StepContext(self._cache, tensors[2], tuple(rows), self._decode_rows(decode))
+        context = StepContext(self._cache, tensors[2], tuple(rows))
+        if self._kernels:
+            context.everyone = self._paged(everyone)
+            single = [(row, chunk) for row, chunk in everyone if chunk.length == 1]
+            if rows and single:
+                context.decode = self._paged(single)
+            elif single:
+                context.decode = context.everyone
         rows_to_sample = torch.tensor(last, dtype=torch.long, device=self._device)
         return context, tensors[0], tensors[1], rows_to_sample
 
-    def _decode_rows(self, chunks: list[tuple[int, Chunk]]) -> DecodeRows | None:
-        if not chunks:
-            return None
-        lengths = [chunk.start + 1 for _, chunk in chunks]
+    def _paged(self, chunks: list[tuple[int, Chunk]]) -> PagedRows:
+        """Chunks, each with its first row of the batch, for one kernel call."""
+        lengths = [chunk.start + chunk.length for _, chunk in chunks]
         starts: list[int] = []
         blocks: list[int] = []
         for (_, chunk), length in zip(chunks, lengths, strict=True):
             starts.append(len(blocks))
             blocks.extend(chunk.request.block_table[: -(-length // self._block_size)])
-        head = torch.tensor([[row for row, _ in chunks], lengths, starts])
-        return DecodeRows(head[0], head[1], head[2], torch.tensor(blocks), self._block_size)
+        counts = [chunk.length for _, chunk in chunks]
+        head = torch.tensor([[row for row, _ in chunks], counts, lengths, starts])
+        return PagedRows(head[0], head[1], head[2], head[3], torch.tensor(blocks), self._block_size)
 
 
 def _sampling_row(chunk: Chunk) -> SamplingRow:

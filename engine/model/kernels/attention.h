@@ -172,28 +172,34 @@ void attend_head(const T* query, const T* keys, const T* values, const Context& 
   }
 }
 
-// Requests that add one token each: request r's row of the batch, the positions that it sees, its
-// own included, and where its blocks begin.
+// The requests of a batch: request r adds counts[r] tokens, which are the rows of the batch from
+// rows[r] on and the last of its `lengths[r]` positions; its blocks are blocks[starts[r]:].
 struct Sequences {
-  const int64_t *rows, *lengths, *starts, *blocks;
+  const int64_t *rows, *counts, *lengths, *starts, *blocks;
   int64_t count, block_size, longest, total;  // total: the sum of the lengths
 
-  Context context(int64_t r, int64_t stride, double scale, int64_t window, double softcap) const {
-    const int64_t first = window > 0 ? std::max<int64_t>(0, lengths[r] - window) : 0;
-    return {blocks + starts[r],        block_size, first, lengths[r], stride,
+  // What the token sees that is its request's last but `back`.
+  Context context(int64_t r, int64_t back, int64_t stride, double scale, int64_t window,
+                  double softcap) const {
+    const int64_t end = lengths[r] - back;
+    const int64_t first = window > 0 ? std::max<int64_t>(0, end - window) : 0;
+    return {blocks + starts[r],        block_size, first, end, stride,
             static_cast<float>(scale), static_cast<float>(softcap)};
   }
 };
 
 // Checks that all requests lie within a batch of `num_rows` and a pool of `num_places`.
-inline Sequences sequences_of(const at::Tensor& rows, const at::Tensor& lengths,
-                              const at::Tensor& starts, const at::Tensor& blocks,
-                              int64_t block_size, int64_t num_rows, int64_t num_places) {
+inline Sequences sequences_of(const at::Tensor& rows, const at::Tensor& counts,
+                              const at::Tensor& lengths, const at::Tensor& starts,
+                              const at::Tensor& blocks, int64_t block_size, int64_t num_rows,
+                              int64_t num_places) {
   check(rows, "rows");
+  check(counts, "counts");
   check(lengths, "lengths");
   check(starts, "starts");
   check(blocks, "blocks");
   Sequences all{rows.const_data_ptr<int64_t>(),
+                counts.const_data_ptr<int64_t>(),
                 lengths.const_data_ptr<int64_t>(),
                 starts.const_data_ptr<int64_t>(),
                 blocks.const_data_ptr<int64_t>(),
@@ -201,14 +207,17 @@ inline Sequences sequences_of(const at::Tensor& rows, const at::Tensor& lengths,
                 block_size,
                 0,
                 0};
-  TORCH_CHECK(lengths.numel() == all.count && starts.numel() == all.count,
-              "one length and one start a request expected");
+  TORCH_CHECK(counts.numel() == all.count && lengths.numel() == all.count &&
+                  starts.numel() == all.count,
+              "one count, one length and one start a request expected");
   for (int64_t r = 0; r < all.count; ++r) {
-    const int64_t length = all.lengths[r], start = all.starts[r];
-    TORCH_CHECK(all.rows[r] >= 0 && all.rows[r] < num_rows, "a row lies outside the batch");
+    const int64_t length = all.lengths[r], start = all.starts[r], count = all.counts[r];
+    TORCH_CHECK(all.rows[r] >= 0 && count > 0 && all.rows[r] + count <= num_rows,
+                "a row lies outside the batch");
     const int64_t used = (length + block_size - 1) / block_size;
     TORCH_CHECK(length > 0 && start >= 0 && start + used <= blocks.numel(),
                 "a request's blocks are not all given");
+    TORCH_CHECK(count <= length, "a request adds more tokens than it has positions");
     for (int64_t i = start; i < start + used; ++i)
       TORCH_CHECK(all.blocks[i] >= 0 && (all.blocks[i] + 1) * block_size <= num_places,
                   "a block lies outside the pool");

@@ -1,4 +1,4 @@
-// All layers of a step in which every request adds one token, in one go.
+// All layers of a step in one go, whatever mix of prompts and single tokens it has.
 //
 // The layers are of the common shape: RMS norms, rotary attention, a gated feed-forward with SiLU.
 // Threads meet a few times a layer and are not sent to sleep between; Python is not entered.
@@ -6,13 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "attention.h"
 #include "elementwise.h"
 #include "lanes.h"
 #include "matmul.h"
+#include "prefill.h"
 #include "team.h"
 
 namespace phasescope {
@@ -32,6 +32,7 @@ struct Shape {
   float scale, softcap, input_eps, output_eps, head_eps;
 
   int64_t width() const { return (heads + 2 * kv_heads) * dim; }
+  int64_t group() const { return heads / kv_heads; }
 };
 
 // The batch: a rotation [dim] a row, and the place in the pool that each row's token takes.
@@ -42,19 +43,30 @@ struct Batch {
   const int64_t* places;
 };
 
+// A matrix of activations that is kept for a step.
+template <typename T>
+struct Activations {
+  std::vector<T> numbers;
+  Rows<T> rows;
+
+  Activations(int64_t count, int64_t width) : numbers(count * stride_of<T>(width)) {
+    rows = {numbers.data(), count, stride_of<T>(width)};
+  }
+};
+
 // Calls done(row, strip, low, high) for every row and strip: sums of two panels, biases added,
 // rounded as T. The panels of a strip are `apart` panels from each other.
 template <typename T, typename F>
-void product(Team& team, const T* x, int64_t rows, const Weights<T>& weights, int64_t apart,
-             F&& done) {
+void product(Team& team, Rows<T> x, const Weights<T>& weights, int64_t apart, F&& done) {
   constexpr int64_t kPieces = 8;  // a thread, at least
   const int64_t strips = weights.outputs / (2 * kPanel);
   const int64_t piece = std::max<int64_t>(1, strips / (kPieces * team.size()));
+  const Rows<const T> from{x.data, x.count, x.stride};
   team.share(strips, piece, [&](int64_t begin, int64_t end) {
     for (int64_t strip = begin; strip < end; ++strip) {
       const int64_t low = apart == 1 ? 2 * strip : strip, high = low + apart;
       const Lanes low_bias = weights.bias_of(low), high_bias = weights.bias_of(high);
-      multiply(x, rows, weights.inputs, weights.panel(low), weights.panel(high),
+      multiply(from, weights.inputs, weights.panel(low), weights.panel(high),
                [&](int64_t row, Lanes a, Lanes b) {
                  done(row, strip, rounded<T>(a + low_bias), rounded<T>(b + high_bias));
                });
@@ -64,9 +76,9 @@ void product(Team& team, const T* x, int64_t rows, const Weights<T>& weights, in
 
 // out [rows, outputs] = x times weights.
 template <typename T>
-void multiply_all(Team& team, const T* x, int64_t rows, const Weights<T>& weights, T* out) {
-  product(team, x, rows, weights, 1, [&](int64_t row, int64_t strip, Lanes low, Lanes high) {
-    T* to = out + row * weights.outputs + strip * 2 * kPanel;
+void multiply_all(Team& team, Rows<T> x, const Weights<T>& weights, Rows<T> out) {
+  product(team, x, weights, 1, [&](int64_t row, int64_t strip, Lanes low, Lanes high) {
+    T* to = out[row] + strip * 2 * kPanel;
     store(low, to);
     store(high, to + kPanel);
   });
@@ -74,9 +86,9 @@ void multiply_all(Team& team, const T* x, int64_t rows, const Weights<T>& weight
 
 // out [rows, outputs] += x times weights.
 template <typename T>
-void multiply_add(Team& team, const T* x, int64_t rows, const Weights<T>& weights, T* out) {
-  product(team, x, rows, weights, 1, [&](int64_t row, int64_t strip, Lanes low, Lanes high) {
-    T* to = out + row * weights.outputs + strip * 2 * kPanel;
+void multiply_add(Team& team, Rows<T> x, const Weights<T>& weights, Rows<T> out) {
+  product(team, x, weights, 1, [&](int64_t row, int64_t strip, Lanes low, Lanes high) {
+    T* to = out[row] + strip * 2 * kPanel;
     store(load(to) + low, to);
     store(load(to + kPanel) + high, to + kPanel);
   });
@@ -84,72 +96,195 @@ void multiply_add(Team& team, const T* x, int64_t rows, const Weights<T>& weight
 
 // out [rows, outputs / 2] = silu(first half of the products) * second half.
 template <typename T>
-void multiply_gated(Team& team, const T* x, int64_t rows, const Weights<T>& weights, T* out) {
-  const int64_t size = weights.outputs / 2;
-  product(team, x, rows, weights, size / kPanel,
+void multiply_gated(Team& team, Rows<T> x, const Weights<T>& weights, Rows<T> out) {
+  product(team, x, weights, weights.outputs / 2 / kPanel,
           [&](int64_t row, int64_t strip, Lanes gate, Lanes up) {
-            store(gated<T>(gate, up), out + row * size + strip * kPanel);
+            store(gated<T>(gate, up), out[row] + strip * kPanel);
           });
 }
 
-// Rotates a request's queries and its key, stores key and value, and attends, head by head.
+// out = RMS norm of each row of x.
 template <typename T>
-void attend_all(Team& team, const Layer<T>& layer, const Shape& shape, const Batch<T>& batch,
-                const Sequences& sequences, const T* qkv, float* scores, T* out) {
-  const int64_t dim = shape.dim, group = shape.heads / shape.kv_heads;
-  const int64_t stride = shape.kv_heads * dim;
-  std::vector<T> rotated((group + 1) * dim), normed(dim);
-  team.share(sequences.count * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t r = item / shape.kv_heads, h = item % shape.kv_heads;
-      const int64_t row = sequences.rows[r], place = batch.places[row];
-      auto turn = [&](const T* head, const T* norm, T* to) {
-        if (norm != nullptr) {
-          normalise(head, norm, normed.data(), dim, shape.head_eps);
-          head = normed.data();
-        }
-        rotate(head, batch.cosine + row * dim, batch.sine + row * dim, to, dim);
+void norm_all(Team& team, Rows<T> x, int64_t width, const T* weight, float eps, Rows<T> out) {
+  constexpr int64_t kRows = 4;
+  team.share(x.count, kRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) normalise(x[row], weight, out[row], width, eps);
+  });
+}
+
+// Rotates all queries in place, and stores keys, rotated, and values in the pool.
+template <typename T>
+void rotate_all(Team& team, const Layer<T>& layer, const Shape& shape, const Batch<T>& batch,
+                Rows<T> qkv) {
+  constexpr int64_t kRows = 4;
+  const int64_t dim = shape.dim, stride = shape.kv_heads * dim;
+  team.share(batch.size, kRows, [&](int64_t begin, int64_t end) {
+    std::vector<T> normed(dim);
+    for (int64_t row = begin; row < end; ++row) {
+      auto turn = [&](T* head, const T* norm, T* to) {
+        normed.assign(head, head + dim);
+        if (norm != nullptr) normalise(head, norm, normed.data(), dim, shape.head_eps);
+        rotate(normed.data(), batch.cosine + row * dim, batch.sine + row * dim, to, dim);
       };
-      const T* queries = qkv + row * shape.width() + h * group * dim;
-      const T* key = qkv + row * shape.width() + (shape.heads + h) * dim;
-      for (int64_t i = 0; i < group; ++i)
-        turn(queries + i * dim, layer.query_norm, rotated.data() + i * dim);
-      T* own_key = layer.keys + place * stride + h * dim;
-      turn(key, layer.key_norm, own_key);
-      std::copy_n(key + stride, dim, layer.values + place * stride + h * dim);
-      const Context context =
-          sequences.context(r, stride, shape.scale, layer.window, shape.softcap);
-      attend_head(rotated.data(), layer.keys + h * dim, layer.values + h * dim, context, group, dim,
-                  scores, out + (row * shape.heads + h * group) * dim);
+      T* head = qkv[row];
+      for (int64_t h = 0; h < shape.heads; ++h, head += dim) turn(head, layer.query_norm, head);
+      T* key = layer.keys + batch.places[row] * stride;
+      for (int64_t h = 0; h < shape.kv_heads; ++h, head += dim)
+        turn(head, layer.key_norm, key + h * dim);
+      std::copy_n(head, stride, layer.values + batch.places[row] * stride);
     }
   });
 }
 
+// A piece of a step's attention: some neighbouring tokens of a request, and one KV head.
+struct Piece {
+  int64_t request, head, first, count;  // first: of the request's tokens in this step
+};
+
+// How a step's attention is handed out: prompts in blocks of queries, where tiles can be used, and
+// token by token where not.
+class Pieces {
+ public:
+  Pieces(const Sequences& sequences, const Shape& shape, bool tiles) {
+    for (int64_t r = 0; r < sequences.count; ++r) {
+      const int64_t count = sequences.counts[r];
+      const bool blocks = tiles && count > 1;
+      if (blocks) turned_.push_back(r);
+#if PHASESCOPE_AMX
+      const int64_t step = blocks ? kQueries : 1;
+#else
+      const int64_t step = 1;
+#endif
+      for (int64_t first = 0; first < count; first += step)
+        for (int64_t h = 0; h < shape.kv_heads; ++h)
+          all_.push_back({r, h, first, std::min(step, count - first)});
+    }
+  }
+
+  const std::vector<Piece>& all() const { return all_; }
+  const std::vector<int64_t>& turned() const { return turned_; }  // requests that go in blocks
+
+ private:
+  std::vector<Piece> all_;
+  std::vector<int64_t> turned_;
+};
+
+// One token's attention, its queries rotated.
+template <typename T>
+void attend_token(const Layer<T>& layer, const Shape& shape, const Sequences& sequences,
+                  const Piece& piece, Rows<T> qkv, float* scores, Rows<T> out) {
+  const int64_t r = piece.request, dim = shape.dim, group = shape.group();
+  const int64_t row = sequences.rows[r] + piece.first;
+  const Context context =
+      sequences.context(r, sequences.counts[r] - piece.first - 1, shape.kv_heads * dim,
+                        shape.scale, layer.window, shape.softcap);
+  attend_head(qkv[row] + piece.head * group * dim, layer.keys + piece.head * dim,
+              layer.values + piece.head * dim, context, group, dim, scores,
+              out[row] + piece.head * group * dim);
+}
+
+// Attention of tokens whose keys and values are in the pool already.
+template <typename T>
+class Attention {
+ public:
+  Attention(const Shape& shape, const Sequences& sequences, Rows<T> qkv, Rows<T> out)
+      : shape_(shape), sequences_(sequences), qkv_(qkv), out_(out),
+        pieces_(sequences, shape, uses_tiles(shape, sequences)) {
+#if PHASESCOPE_AMX
+    for (int64_t r : pieces_.turned())
+      for (int64_t h = 0; h < shape.kv_heads; ++h)
+        values_.emplace_back(shape.dim, sequences.lengths[r]);
+    turned_.assign(sequences.count, -1);
+    for (size_t i = 0; i < pieces_.turned().size(); ++i)
+      turned_[pieces_.turned()[i]] = static_cast<int64_t>(i) * shape.kv_heads;
+#endif
+  }
+
+  // On every thread of the team.
+  void run(Team& team, const Layer<T>& layer) {
+    std::vector<float> scores(room_for_scores(sequences_.longest));
+#if PHASESCOPE_AMX
+    if constexpr (!std::is_same_v<T, float>)
+      if (!values_.empty()) return run_blocks(team, layer, scores.data());
+#endif
+    const std::vector<Piece>& all = pieces_.all();
+    team.share(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t) {
+      attend_token(layer, shape_, sequences_, all[begin], qkv_, scores.data(), out_);
+    });
+  }
+
+ private:
+  static bool uses_tiles(const Shape& shape, const Sequences& sequences) {
+#if PHASESCOPE_AMX
+    return !std::is_same_v<T, float> && fills_tiles(shape.dim, sequences.block_size);
+#else
+    return false;
+#endif
+  }
+
+#if PHASESCOPE_AMX
+  void run_blocks(Team& team, const Layer<T>& layer, float* scores) {
+    const int64_t dim = shape_.dim, stride = shape_.kv_heads * dim, group = shape_.group();
+    team.share(static_cast<int64_t>(values_.size()), 1, [&](int64_t i, int64_t) {
+      const int64_t r = pieces_.turned()[i / shape_.kv_heads], h = i % shape_.kv_heads;
+      const Context all = sequences_.context(r, 0, stride, shape_.scale, 0, shape_.softcap);
+      values_[i].take(layer.values + h * dim, all, dim);
+    });
+    PrefillRoom room(dim, sequences_.longest);
+    const std::vector<Piece>& all = pieces_.all();
+    team.share(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t) {
+      const Piece& piece = all[begin];
+      const int64_t r = piece.request, count = sequences_.counts[r];
+      if (turned_[r] < 0)
+        return attend_token(layer, shape_, sequences_, piece, qkv_, scores, out_);
+      const Context context =
+          sequences_.context(r, count - piece.first - piece.count, stride, shape_.scale,
+                             0, shape_.softcap);
+      const int64_t row = sequences_.rows[r] + piece.first;
+      const int64_t position = sequences_.lengths[r] - count + piece.first;
+      shape_tiles(kTileRows, kTileRows);
+      for (int64_t head = piece.head * group; head < (piece.head + 1) * group; ++head)
+        attend_block(qkv_[row] + head * dim, qkv_.stride, piece.count, position,
+                     layer.keys + piece.head * dim, values_[turned_[r] + piece.head], context,
+                     layer.window, dim, room, out_[row] + head * dim, out_.stride);
+      _tile_release();
+    });
+  }
+
+  std::vector<TurnedValues> values_;  // of each request in blocks and KV head
+  std::vector<int64_t> turned_;       // where a request's begin, -1 for those token by token
+#endif
+
+  const Shape& shape_;
+  const Sequences& sequences_;
+  Rows<T> qkv_, out_;
+  Pieces pieces_;
+};
+
 // hidden [batch, hidden], in and out, through all layers.
 template <typename T>
-void decode(const std::vector<Layer<T>>& layers, const Shape& shape, const Batch<T>& batch,
-            const Sequences& sequences, T* hidden) {
-  const int64_t rows = batch.size;
-  std::vector<T> normed(rows * shape.hidden), qkv(rows * shape.width()),
-      mixed(rows * shape.heads * shape.dim), activated(rows * shape.intermediate);
+void run_layers(const std::vector<Layer<T>>& layers, const Shape& shape, const Batch<T>& batch,
+                const Sequences& sequences, T* hidden) {
+  const int64_t size = batch.size;
+  Activations<T> total(size, shape.hidden), normed(size, shape.hidden), qkv(size, shape.width()),
+      mixed(size, shape.heads * shape.dim), activated(size, shape.intermediate);
+  for (int64_t row = 0; row < size; ++row)
+    std::copy_n(hidden + row * shape.hidden, shape.hidden, total.rows[row]);
+  Attention<T> attention(shape, sequences, qkv.rows, mixed.rows);
   Team::run([&](Team& team) {
-    std::vector<float> scores(room_for_scores(sequences.longest));
-    auto norm = [&](const T* weight, float eps) {
-      team.share(rows, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin * shape.hidden; i < end * shape.hidden; i += shape.hidden)
-          normalise(hidden + i, weight, normed.data() + i, shape.hidden, eps);
-      });
-    };
     for (const Layer<T>& layer : layers) {
-      norm(layer.input_norm, shape.input_eps);
-      multiply_all(team, normed.data(), rows, layer.qkv, qkv.data());
-      attend_all(team, layer, shape, batch, sequences, qkv.data(), scores.data(), mixed.data());
-      multiply_add(team, mixed.data(), rows, layer.output, hidden);
-      norm(layer.output_norm, shape.output_eps);
-      multiply_gated(team, normed.data(), rows, layer.gate_up, activated.data());
-      multiply_add(team, activated.data(), rows, layer.down, hidden);
+      norm_all(team, total.rows, shape.hidden, layer.input_norm, shape.input_eps, normed.rows);
+      multiply_all(team, normed.rows, layer.qkv, qkv.rows);
+      rotate_all(team, layer, shape, batch, qkv.rows);
+      attention.run(team, layer);
+      multiply_add(team, mixed.rows, layer.output, total.rows);
+      norm_all(team, total.rows, shape.hidden, layer.output_norm, shape.output_eps, normed.rows);
+      multiply_gated(team, normed.rows, layer.gate_up, activated.rows);
+      multiply_add(team, activated.rows, layer.down, total.rows);
     }
   });
+  for (int64_t row = 0; row < size; ++row)
+    std::copy_n(total.rows[row], shape.hidden, hidden + row * shape.hidden);
 }
 
 }  // namespace phasescope

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -151,8 +152,8 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
               "unsupported head sizes");
   TORCH_CHECK(out.sizes() == query.sizes() && values.sizes() == keys.sizes(),
               "results must have the queries' shape, and values the keys'");
-  const Sequences sequences =
-      sequences_of(rows, lengths, starts, blocks, block_size, query.size(0), keys.size(0));
+  const Sequences sequences = sequences_of(rows, at::ones_like(rows), lengths, starts, blocks,
+                                           block_size, query.size(0), keys.size(0));
   const int64_t group = heads / kv_heads, items = sequences.count * kv_heads;
   const int64_t elements = std::max<int64_t>(1, sequences.total * kv_heads * dim);
   const int64_t grain = std::max<int64_t>(1, items * kContextGrain / elements);
@@ -166,7 +167,7 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
       std::vector<float> scores(room_for_scores(sequences.longest));
       for (int64_t item = a; item < b; ++item) {
         const int64_t r = item / kv_heads, h = item % kv_heads;
-        const Context context = sequences.context(r, kv_heads * dim, scale, window, softcap);
+        const Context context = sequences.context(r, 0, kv_heads * dim, scale, window, softcap);
         const int64_t at = (sequences.rows[r] * heads + h * group) * dim;
         attend_head(q + at, k + h * dim, v + h * dim, context, group, dim, scores.data(), to + at);
       }
@@ -197,7 +198,12 @@ Weights<T> weights_of(const at::Tensor& panels, const at::Tensor& bias) {
           inputs};
 }
 
-// Calls f(x, rows, weights) with a type whose products are ours.
+template <typename T>
+Rows<T> rows_of(const T* data, int64_t size, int64_t width) {
+  return {const_cast<T*>(data), size / width, width};
+}
+
+// Calls f(x, weights) with a type whose products are ours.
 template <typename F>
 void with_weights(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias, F&& f) {
   check(x, "x");
@@ -209,7 +215,7 @@ void with_weights(const at::Tensor& x, const at::Tensor& panels, const at::Tenso
       TORCH_CHECK((std::is_same_v<T, float>) || has_tiles(), "no tiles are to be had here");
       const Weights<T> weights = weights_of<T>(panels, bias);
       TORCH_CHECK(x.size(-1) == weights.inputs, "x does not fit the weights");
-      f(x.const_data_ptr<T>(), x.numel() / weights.inputs, weights);
+      f(rows_of<T>(x.const_data_ptr<T>(), x.numel(), weights.inputs), weights);
     } else {
       TORCH_CHECK(false, "bfloat16 products need a processor with tiles");
     }
@@ -225,9 +231,9 @@ at::Tensor empty_rows(const at::Tensor& x, int64_t width) {
 // x [..., inputs] -> [..., outputs].
 at::Tensor project(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias) {
   at::Tensor out = empty_rows(x, panels.size(0) * kPanel);
-  with_weights(x, panels, bias, [&](const auto* from, int64_t rows, const auto& weights) {
-    auto* to = out.mutable_data_ptr<std::remove_cvref_t<decltype(*from)>>();
-    Team::run([&](Team& team) { multiply_all(team, from, rows, weights, to); });
+  with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
+    const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs);
+    Team::run([&](Team& team) { multiply_all(team, from, weights, to); });
   });
   return out;
 }
@@ -236,24 +242,24 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& panels, const at::Tens
 void project_add(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias,
                  at::Tensor& out) {
   check(out, "out");
-  with_weights(x, panels, bias, [&](const auto* from, int64_t rows, const auto& weights) {
-    TORCH_CHECK(out.numel() == rows * weights.outputs, "out does not fit the weights");
-    auto* to = out.mutable_data_ptr<std::remove_cvref_t<decltype(*from)>>();
-    Team::run([&](Team& team) { multiply_add(team, from, rows, weights, to); });
+  with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
+    TORCH_CHECK(out.numel() == from.count * weights.outputs, "out does not fit the weights");
+    const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs);
+    Team::run([&](Team& team) { multiply_add(team, from, weights, to); });
   });
 }
 
 // x [..., inputs] -> silu(first half of the outputs) * second half [..., outputs / 2].
 at::Tensor project_gated(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias) {
   at::Tensor out = empty_rows(x, panels.size(0) * kPanel / 2);
-  with_weights(x, panels, bias, [&](const auto* from, int64_t rows, const auto& weights) {
-    auto* to = out.mutable_data_ptr<std::remove_cvref_t<decltype(*from)>>();
-    Team::run([&](Team& team) { multiply_gated(team, from, rows, weights, to); });
+  with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
+    const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs / 2);
+    Team::run([&](Team& team) { multiply_gated(team, from, weights, to); });
   });
   return out;
 }
 
-// One layer's tensors in `decode_layers`, in this order; a norm or bias of no numbers is none.
+// One layer's tensors in `run_layers`, in this order; a norm or bias of no numbers is none.
 enum Part { kInputNorm, kOutputNorm, kQueryNorm, kKeyNorm, kFirstWeights, kParts = 12 };
 
 template <typename T>
@@ -264,14 +270,14 @@ const T* norm_of(const at::Tensor& weight, int64_t size, bool optional) {
   return weight.numel() ? weight.const_data_ptr<T>() : nullptr;
 }
 
-// hidden [batch, hidden_size] through all layers, in place: every row of the batch is a request's
-// one token. parts: for each layer its norms (input, output, query, key), and panels and bias of
+// hidden [batch, hidden_size] through all layers, in place: request r's counts[r] tokens are the
+// rows from rows[r] on, and the last of its lengths[r] positions. parts: for each layer its norms (input, output, query, key), and panels and bias of
 // qkv, attention output, gate and up, down; pool: keys and values of each layer; windows: how far
 // back each sees, 0 for all; eps: of the input, output and head norms. The rest as above.
-void decode_layers(at::Tensor& hidden, const at::Tensor& cosine, const at::Tensor& sine,
-                   const at::Tensor& places, const at::Tensor& rows, const at::Tensor& lengths,
-                   const at::Tensor& starts, const at::Tensor& blocks, int64_t block_size,
-                   at::TensorList parts, at::TensorList pool, at::IntArrayRef windows,
+void run_layers_op(at::Tensor& hidden, const at::Tensor& cosine, const at::Tensor& sine,
+                   const at::Tensor& places, const at::Tensor& rows, const at::Tensor& counts,
+                   const at::Tensor& lengths, const at::Tensor& starts, const at::Tensor& blocks,
+                   int64_t block_size, at::TensorList parts, at::TensorList pool, at::IntArrayRef windows,
                    at::ArrayRef<double> eps, double scale, double softcap) {
   check(hidden, "hidden");
   check(cosine, "cosine");
@@ -281,12 +287,14 @@ void decode_layers(at::Tensor& hidden, const at::Tensor& cosine, const at::Tenso
   TORCH_CHECK(num_layers > 0 && parts.size() == static_cast<size_t>(num_layers * kParts) &&
                   pool.size() == static_cast<size_t>(2 * num_layers) && eps.size() == 3,
               "parts, pool and windows of every layer expected");
-  TORCH_CHECK(rows.numel() == batch, "every row must be a request's one token");
   const int64_t kv_heads = pool[0].size(1), dim = pool[0].size(2), num_places = pool[0].size(0);
   TORCH_CHECK(cosine.numel() == batch * dim && sine.numel() == batch * dim,
               "one rotation a token and dimension expected");
   const Sequences sequences =
-      sequences_of(rows, lengths, starts, blocks, block_size, batch, num_places);
+      sequences_of(rows, counts, lengths, starts, blocks, block_size, batch, num_places);
+  TORCH_CHECK(std::accumulate(sequences.counts, sequences.counts + sequences.count, int64_t{0}) ==
+                  batch,
+              "every row must belong to a request");
   for (int64_t i = 0; i < batch; ++i) {
     const int64_t place = places.const_data_ptr<int64_t>()[i];
     TORCH_CHECK(place >= 0 && place < num_places, "a place lies outside the pool");
@@ -339,7 +347,7 @@ void decode_layers(at::Tensor& hidden, const at::Tensor& cosine, const at::Tenso
       }
       const Batch<T> tokens{batch, cosine.const_data_ptr<T>(), sine.const_data_ptr<T>(),
                             places.const_data_ptr<int64_t>()};
-      decode(layers, shape, tokens, sequences, hidden.mutable_data_ptr<T>());
+      run_layers(layers, shape, tokens, sequences, hidden.mutable_data_ptr<T>());
     } else {
       TORCH_CHECK(false, "bfloat16 products need a processor with tiles");
     }
@@ -366,8 +374,8 @@ TORCH_LIBRARY(phasescope, library) {
               project_add);
   library.def("project_gated(Tensor x, Tensor panels, Tensor bias) -> Tensor", project_gated);
   library.def(
-      "decode_layers(Tensor(a!) hidden, Tensor cosine, Tensor sine, Tensor places, Tensor rows, "
-      "Tensor lengths, Tensor starts, Tensor blocks, int block_size, Tensor[] parts, "
+      "run_layers(Tensor(a!) hidden, Tensor cosine, Tensor sine, Tensor places, Tensor rows, "
+      "Tensor counts, Tensor lengths, Tensor starts, Tensor blocks, int block_size, Tensor[] parts, "
       "Tensor(b!)[] pool, int[] windows, float[] eps, float scale, float softcap) -> ()",
-      decode_layers);
+      run_layers_op);
 }

@@ -5,6 +5,10 @@
 
 #include <c10/util/BFloat16.h>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -49,8 +53,16 @@ inline Words upper_halves(Lanes lanes) {
   return lanes == lanes ? nearest : (words >> 16) | 0x40u;
 }
 
+inline Halves halves_of(Lanes lanes) {
+#if defined(__AVX512BF16__)
+  return bits<Halves>(_mm512_cvtneps_pbh(bits<__m512>(lanes)));
+#else
+  return __builtin_convertvector(upper_halves(lanes), Halves);
+#endif
+}
+
 inline void store(Lanes lanes, c10::BFloat16* to) {
-  const Halves halves = __builtin_convertvector(upper_halves(lanes), Halves);
+  const Halves halves = halves_of(lanes);
   std::memcpy(to, &halves, sizeof halves);
 }
 
@@ -58,7 +70,7 @@ inline void store(Lanes lanes, c10::BFloat16* to) {
 template <typename T>
 inline Lanes rounded(Lanes lanes) {
   if constexpr (std::is_same_v<T, float>) return lanes;
-  return bits<Lanes>(upper_halves(lanes) << 16);
+  return bits<Lanes>(__builtin_convertvector(halves_of(lanes), Words) << 16);
 }
 
 // Calls f(i, read, write) for i = 0, 16, ... below size: read(p) loads sixteen numbers from p + i,

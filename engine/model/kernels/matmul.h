@@ -37,9 +37,28 @@ struct Weights {
   }
 };
 
-// Up to four rows of x times two panels. `done(row, low, high)` takes each row's sums.
+// Activations [rows, inputs], `stride` numbers from one row to the next.
+template <typename T>
+struct Rows {
+  T* data;
+  int64_t count, stride;
+
+  T* operator[](int64_t row) const { return data + row * stride; }
+  Rows from(int64_t row) const { return {data + row * stride, count - row, stride}; }
+};
+
+// A stride for rows of `width` numbers. Rows an even number of cache lines apart would share few
+// places of the cache; these lie an odd number apart.
+template <typename T>
+inline int64_t stride_of(int64_t width) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  return ((width + kLine - 1) / kLine | 1) * kLine;
+}
+
+// The first ROWS rows of x times two panels. `done(row, low, high)` takes each row's sums.
 template <int ROWS, typename F>
-void multiply_rows(const float* x, int64_t inputs, const float* low, const float* high, F&& done) {
+void multiply_rows(Rows<const float> x, int64_t inputs, const float* low, const float* high,
+                   F&& done) {
   constexpr int kOutputs = 4;
   float results[ROWS][2 * kPanel];
   for (int64_t first = 0; first < 2 * kPanel; first += kOutputs) {
@@ -49,7 +68,7 @@ void multiply_rows(const float* x, int64_t inputs, const float* low, const float
       Lanes w[kOutputs];
       for (int o = 0; o < kOutputs; ++o) w[o] = load(weights + o * inputs + i);
       for (int r = 0; r < ROWS; ++r) {
-        const Lanes lanes = load(x + r * inputs + i);
+        const Lanes lanes = load(x[r] + i);
         for (int o = 0; o < kOutputs; ++o) products[r * kOutputs + o] += lanes * w[o];
       }
     }
@@ -60,18 +79,17 @@ void multiply_rows(const float* x, int64_t inputs, const float* low, const float
   for (int r = 0; r < ROWS; ++r) done(r, load(results[r]), load(results[r] + kPanel));
 }
 
-// x [rows, inputs] times two panels: `done(row, low, high)` takes each row's 32 sums. Inputs must
-// be a multiple of 16.
+// All rows of x times two panels: `done(row, low, high)` takes each row's 32 sums. Inputs must be a
+// multiple of 16.
 template <typename F>
-void multiply(const float* x, int64_t rows, int64_t inputs, const float* low, const float* high,
-              F&& done) {
+void multiply(Rows<const float> x, int64_t inputs, const float* low, const float* high, F&& done) {
   int64_t row = 0;
   auto next = [&](int64_t r, Lanes a, Lanes b) { done(row + r, a, b); };
-  for (; row + 4 <= rows; row += 4) multiply_rows<4>(x + row * inputs, inputs, low, high, next);
-  const float* rest = x + row * inputs;
-  if (rows - row == 3) multiply_rows<3>(rest, inputs, low, high, next);
-  if (rows - row == 2) multiply_rows<2>(rest, inputs, low, high, next);
-  if (rows - row == 1) multiply_rows<1>(rest, inputs, low, high, next);
+  for (; row + 4 <= x.count; row += 4) multiply_rows<4>(x.from(row), inputs, low, high, next);
+  const Rows<const float> rest = x.from(row);
+  if (rest.count == 3) multiply_rows<3>(rest, inputs, low, high, next);
+  if (rest.count == 2) multiply_rows<2>(rest, inputs, low, high, next);
+  if (rest.count == 1) multiply_rows<1>(rest, inputs, low, high, next);
 }
 
 #if PHASESCOPE_AMX
@@ -107,10 +125,11 @@ inline void shape_tiles(int64_t first, int64_t second) {
 // The sums of 16 or 32 rows. AHEAD: how many bytes before their use weights are fetched; 0: they
 // are in the caches already.
 template <bool BOTH, int64_t AHEAD, typename F>
-void multiply_tiles(const c10::BFloat16* x, int64_t first, int64_t second, int64_t inputs,
+void multiply_tiles(Rows<const c10::BFloat16> x, int64_t first, int64_t second, int64_t inputs,
                     const c10::BFloat16* low, const c10::BFloat16* high, F&& done) {
-  const int64_t stride = inputs * static_cast<int64_t>(sizeof *x);
-  const c10::BFloat16* more = x + kTileRows * inputs;
+  const int64_t stride = x.stride * static_cast<int64_t>(sizeof *low);
+  const c10::BFloat16* rows = x[0];
+  const c10::BFloat16* more = x[kTileRows];
   asm volatile("" : : : "memory");  // tile loads do not tell the compiler what they read
   _tile_zero(0);
   _tile_zero(1);
@@ -124,7 +143,7 @@ void multiply_tiles(const c10::BFloat16* x, int64_t first, int64_t second, int64
         __builtin_prefetch(reinterpret_cast<const char*>(low) + AHEAD + line);
         __builtin_prefetch(reinterpret_cast<const char*>(high) + AHEAD + line);
       }
-    _tile_loadd(4, x + i, stride);
+    _tile_loadd(4, rows + i, stride);
     _tile_loadd(6, low, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, high, 64);
@@ -154,16 +173,16 @@ void multiply_tiles(const c10::BFloat16* x, int64_t first, int64_t second, int64
 
 // As above; inputs must be a multiple of 32, and the system must have granted the tiles.
 template <typename F>
-void multiply(const c10::BFloat16* x, int64_t rows, int64_t inputs, const c10::BFloat16* low,
+void multiply(Rows<const c10::BFloat16> x, int64_t inputs, const c10::BFloat16* low,
               const c10::BFloat16* high, F&& done) {
   constexpr int64_t kAhead = 2 * kTileBytes;
   int64_t shaped = 0;
-  for (int64_t row = 0; row < rows; row += 2 * kTileRows) {
-    const int64_t count = std::min(rows - row, 2 * kTileRows);
+  for (int64_t row = 0; row < x.count; row += 2 * kTileRows) {
+    const int64_t count = std::min(x.count - row, 2 * kTileRows);
     const int64_t first = std::min(count, kTileRows), second = count - first;
     if (shaped != count) shape_tiles(first, second);
     shaped = count;
-    const c10::BFloat16* from = x + row * inputs;
+    const Rows<const c10::BFloat16> from = x.from(row);
     auto next = [&](int64_t r, Lanes a, Lanes b) { done(row + r, a, b); };
     if (row > 0) {
       if (second > 0)
