@@ -58,11 +58,11 @@ def build_engine(settings: Settings, report: Report) -> EngineParts:
     kernels = tune(loaded.model, kernels=compiling is not None and compiling.result())
     config = _configure(settings, loaded, kv_bytes)
     report(ServiceStatus.MEASURING, "Measuring this machine.", None)
-    ceilings = measure_ceilings(
-        loaded.model, device, kernels=kernels, cache=cache_folder() / "ceilings.json"
-    )
     runner, path = make_runner(
         loaded.model, num_blocks=config.num_blocks, block_size=BLOCK_SIZE, kernels=kernels
+    )
+    ceilings = measure_ceilings(
+        loaded.model, device, runner=runner, cache=cache_folder() / "ceilings.json"
     )
     where = f"{describe_device(device)}, {path}"
     log.info("%s runs on %s.", loaded.name, where)

@@ -273,7 +273,7 @@ def _load(name: str, settings: Settings, *, kernels: bool) -> Served:
     runner, _ = make_runner(model, num_blocks=num_blocks(), block_size=BLOCK_SIZE, kernels=usable)
 
     def matrix_rate() -> float:
-        return measure_ceilings(model, device, _RATE_SECONDS, kernels=usable).flops_per_second
+        return measure_ceilings(model, device, _RATE_SECONDS).flops_per_second
 
     return Served(name=name, runner=runner, shape=shape, matrix_rate=matrix_rate)
 

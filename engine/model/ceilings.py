@@ -36,6 +36,7 @@ _ROW_COUNTS = (16, 64, 256, 1024, 4096, 16384)
 _MAX_SHAPES = 4
 _READ_BYTES = {"cpu": 256 << 20, "cuda": 1 << 30}
 _CALLS_BETWEEN_SYNCS = 10
+_PROMPT_ROWS = 512
 _ROUNDS = 2  # apart in time, so that a passing load on the machine does not lower both
 
 
@@ -44,17 +45,17 @@ def measure_ceilings(
     device: torch.device,
     seconds: float = 1.5,
     *,
-    kernels: bool = False,
+    runner: TorchRunner | None = None,
     cache: Path | None = None,
 ) -> Ceilings:
     """Measure the device in about `seconds`, while nothing else runs on it.
 
-    FLOP/s: the best product of the model's own matrix shapes over several row counts. Bytes/s: the
-    better of a large read and of passes over the weights with 1 and 8 rows, since the weights of a
-    small model may stay in a cache. Overhead: what a step of one position, start to end, takes
-    beyond the time in which its weights are read.
+    FLOP/s: the best product of the model's own matrix shapes over several row counts, or that of a
+    long prompt's step. Bytes/s: the best of a large read, of passes over the weights with 1 and 8
+    rows, since the weights of a small model may stay in a cache, and of a step of one position.
+    Overhead: what such a step, start to end, takes beyond the time in which its weights are read.
 
-    kernels: whether steps use the compiled kernels, as for `TorchRunner`.
+    runner: what computes steps, a plain one by default; its pool is empty afterwards.
     cache: a JSON file to keep the result in. One that was measured with another device, thread
     count, torch or model is ignored and replaced; one that cannot be written is done without.
     """
@@ -64,17 +65,28 @@ def measure_ceilings(
             f"{type(model).__name__} has no linear layers on {device}, so there is nothing to "
             f"measure; give the device that holds its weights."
         )
-    key = _key(matrices, device, kernels)
+    runner = runner or TorchRunner(model, num_blocks=1)
+    key = _key(matrices, device, runner)
     if cache is not None and (known := _read_cache(cache, key)):
         return known
     flops = bandwidth = 0.0
-    share = 0.9 * seconds / _ROUNDS / 2
+    share = 0.8 * seconds / _ROUNDS / 2
     with torch.inference_mode():
         for _ in range(_ROUNDS):
             flops = max(flops, _peak_flops(model, matrices, device, share))
             bandwidth = max(bandwidth, _peak_bandwidth(matrices, device, share))
-    step = _best_seconds(_smallest_step(model, kernels), device, 0.1 * seconds, calls=1)
-    overhead = max(0.0, step - _weight_bytes(matrices) / bandwidth)
+    body = sum(_weight(matrix).numel() for matrix in _body(model, matrices))
+    fitting = int(0.1 * seconds * flops / (2 * body)) if body else 1  # in the time that there is
+    rows = max(1, min(_PROMPT_ROWS, runner.num_positions, fitting))
+    smallest, prompt = (
+        _best_seconds(partial(runner.run, _plan(count, runner)), device, 0.1 * seconds, calls=1)
+        for count in (1, rows)
+    )
+    runner.reset()
+    # A step may be faster than its products one by one; none may stand above the roof.
+    flops = max(flops, 2 * rows * body / prompt)
+    bandwidth = max(bandwidth, _weight_bytes(matrices) / smallest)
+    overhead = max(0.0, smallest - _weight_bytes(matrices) / bandwidth)
     measured = Ceilings(flops, bandwidth, overhead)
     if cache is not None:
         _write_cache(cache, key, measured)
@@ -160,14 +172,17 @@ def _input(matrix: nn.Module, rows: int) -> Tensor:
     return torch.ones(rows, _shape(matrix)[1], dtype=weight.dtype, device=weight.device)
 
 
+def _body(model: PreTrainedModel, matrices: list[nn.Module]) -> list[nn.Module]:
+    """All but the head: it is multiplied with few rows in a step, and with many takes longest."""
+    head = _head(model)
+    return [matrix for matrix in matrices if matrix is not head]
+
+
 def _peak_flops(
     model: PreTrainedModel, matrices: list[nn.Module], device: torch.device, seconds: float
 ) -> float:
     """The best FLOP/s of the largest distinct matrices; 2 operations a weight and row."""
-    head = _head(model)
-    # The head is multiplied with few rows in a step, and with many would take all of the time.
-    body = [matrix for matrix in matrices if matrix is not head] or matrices
-    by_shape = {_shape(matrix): matrix for matrix in body}
+    by_shape = {_shape(matrix): matrix for matrix in _body(model, matrices) or matrices}
     largest = sorted(by_shape.values(), key=lambda m: -_weight(m).numel())[:_MAX_SHAPES]
     memory = free_bytes(device) // 8
     until = time.perf_counter() + seconds
@@ -208,19 +223,17 @@ def _run(products: list[partial[Tensor]]) -> None:
         product()
 
 
-def _smallest_step(model: PreTrainedModel, kernels: bool) -> Callable[[], object]:
-    """A whole step of the runner over one position of one short request, to be called often."""
+def _plan(count: int, runner: TorchRunner) -> StepPlan:
+    """A whole step over `count` positions of one request, to be computed often."""
     request = Request(
         number=0,
-        token_ids=[0],
+        token_ids=[0] * count,
         params=SamplingParams(temperature=0.0),
         seed=0,
         timeline=Timeline(submitted=0.0),
-        block_table=[0],
+        block_table=list(range(-(-count // runner.block_size))),
     )
-    plan = StepPlan((Chunk(request, 0, 1, Phase.PREFILL, samples=True),))
-    runner = TorchRunner(model, num_blocks=1, kernels=kernels)
-    return lambda: runner.run(plan)
+    return StepPlan((Chunk(request, 0, count, Phase.PREFILL, samples=True),))
 
 
 def _best_seconds(
@@ -248,7 +261,7 @@ def _best_seconds(
     return max(best, 1e-9)
 
 
-def _key(matrices: list[nn.Module], device: torch.device, kernels: bool) -> str:
+def _key(matrices: list[nn.Module], device: torch.device, runner: TorchRunner) -> str:
     """Identifies what a measurement depends on: machine, device, threads, torch, the model."""
     parts = [
         platform.node(),
@@ -256,7 +269,8 @@ def _key(matrices: list[nn.Module], device: torch.device, kernels: bool) -> str:
         describe_device(device),
         torch.__version__,
         torch.get_num_threads(),
-        kernels,
+        type(runner).__name__,
+        runner.kernels,
         *[(tuple(_weight(matrix).shape), str(_weight(matrix).dtype)) for matrix in matrices],
     ]
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

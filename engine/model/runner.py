@@ -33,9 +33,8 @@ class TorchRunner:
     """Computes steps of one model on one device.
 
     model: a transformers causal LM in eval mode, whose attention is switched to ours; num_blocks
-    and block_size: the KV pool; kernels: whether requests that decode share one compiled kernel
-    call a layer (`engine.model.kernels`). `engine.model.probe` says whether the model can be
-    served so.
+    and block_size: the KV pool; kernels: whether steps use compiled kernels
+    (`engine.model.kernels`). `engine.model.probe` says whether the model can be served so.
     """
 
     _num_spare_blocks = 0  # beyond the pool's, for a runner's own use
@@ -49,9 +48,9 @@ class TorchRunner:
         kernels: bool = False,
     ) -> None:
         self._model = model
-        self._block_size = block_size
+        self.block_size = block_size
         self._num_blocks = num_blocks
-        self._kernels = kernels
+        self.kernels = kernels
         self._device = model.device
         model.set_attn_implementation(ATTENTION_NAME)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -76,6 +75,11 @@ class TorchRunner:
                 f" A shorter prompt or a smaller token budget needs less."
             ) from error
         return StepResult(tuple(tokens))
+
+    @property
+    def num_positions(self) -> int:
+        """How many positions the KV pool has room for."""
+        return self._num_blocks * self.block_size
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -116,11 +120,11 @@ class TorchRunner:
         return logits if self._keeps_logits else logits[last]
 
     def _empty_cache(self) -> KVCache:
-        return KVCache((self._num_blocks + self._num_spare_blocks) * self._block_size)
+        return KVCache((self._num_blocks + self._num_spare_blocks) * self.block_size)
 
     def _inputs(self, plan: StepPlan) -> tuple[StepContext, Tensor, Tensor, Tensor]:
         """The step as tensors: context, token ids, positions and the rows to sample from."""
-        size = self._block_size
+        size = self.block_size
         ids: list[int] = []
         positions: list[int] = []
         places: list[int] = []
@@ -131,7 +135,7 @@ class TorchRunner:
             request, end = chunk.request, chunk.start + chunk.length
             table = request.block_table
             everyone.append((len(ids), chunk))
-            if chunk.length == 1 and self._kernels:
+            if chunk.length == 1 and self.kernels:
                 ids.append(request.token_ids[chunk.start])
                 positions.append(chunk.start)
                 places.append(table[chunk.start // size] * size + chunk.start % size)
@@ -145,7 +149,7 @@ class TorchRunner:
                 last.append(len(ids) - 1)
         tensors = torch.tensor([ids, positions, places], device=self._device)
         context = StepContext(self._cache, tensors[2], tuple(rows))
-        if self._kernels:
+        if self.kernels:
             context.everyone = self._paged(everyone)
             single = [(row, chunk) for row, chunk in everyone if chunk.length == 1]
             if rows and single:
@@ -162,10 +166,10 @@ class TorchRunner:
         blocks: list[int] = []
         for (_, chunk), length in zip(chunks, lengths, strict=True):
             starts.append(len(blocks))
-            blocks.extend(chunk.request.block_table[: -(-length // self._block_size)])
+            blocks.extend(chunk.request.block_table[: -(-length // self.block_size)])
         counts = [chunk.length for _, chunk in chunks]
         head = torch.tensor([[row for row, _ in chunks], counts, lengths, starts])
-        return PagedRows(head[0], head[1], head[2], head[3], torch.tensor(blocks), self._block_size)
+        return PagedRows(head[0], head[1], head[2], head[3], torch.tensor(blocks), self.block_size)
 
 
 def _sampling_row(chunk: Chunk) -> SamplingRow:

@@ -65,7 +65,7 @@ class VarlenRunner(TorchRunner):
 
     def _logits(self, plan: StepPlan) -> Tensor:
         if self._graphs is not None:
-            layout = decode_layout(plan, self._block_size, paged=self._attention.paged)
+            layout = decode_layout(plan, self.block_size, paged=self._attention.paged)
             if layout is not None:
                 packed = self._pack(plan, layout)
                 logits = self._graphs.run(packed, layout, self._compute_buffer)
@@ -74,9 +74,9 @@ class VarlenRunner(TorchRunner):
         return super()._logits(plan)
 
     def _inputs(self, plan: StepPlan) -> tuple[StepContext, Tensor, Tensor, Tensor]:
-        layout = layout_of(plan, self._block_size)
+        layout = layout_of(plan, self.block_size)
         tensors = unpack(self._pack(plan, layout).to(self._device, non_blocking=True), layout)
-        rows = () if self._attention.every_layer else sequence_rows(plan, self._block_size)
+        rows = () if self._attention.every_layer else sequence_rows(plan, self.block_size)
         context = self._context(tensors, layout, rows)
         return context, tensors.token_ids, tensors.positions, tensors.samples
 
@@ -88,14 +88,14 @@ class VarlenRunner(TorchRunner):
     def _context(
         self, tensors: StepTensors, layout: StepLayout, rows: tuple[SequenceRow, ...] = ()
     ) -> StepContext:
-        batch = varlen_batch(self._attention, tensors, layout, self._block_size)
+        batch = varlen_batch(self._attention, tensors, layout, self.block_size)
         return StepContext(self._cache, tensors.places, rows, whole=batch)
 
     def _pack(self, plan: StepPlan, layout: StepLayout) -> Tensor:
         return pack(
             plan,
             layout,
-            block_size=self._block_size,
+            block_size=self.block_size,
             scratch_block=self._num_blocks,
             pinned=self._device.type == "cuda",
         )

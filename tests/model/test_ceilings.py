@@ -21,7 +21,7 @@ from engine.core.capacity import Ceilings
 from engine.core.clock import MonotonicClock
 from engine.core.config import EngineConfig
 from engine.core.engine import Engine
-from engine.core.plan import NoText
+from engine.core.plan import NoText, StepPlan, StepResult
 from engine.core.records import StepRecord
 from engine.core.request import Request, SamplingParams, Timeline
 from engine.model import ceilings
@@ -108,6 +108,24 @@ def test_measured_values_are_those_of_a_computer() -> None:
     assert 1e8 < measured.flops_per_second < 1e14
     assert 1e8 < measured.bytes_per_second < 1e13
     assert 0 <= measured.overhead_seconds < 1
+
+
+def test_steps_of_the_runner_that_serves_count_too() -> None:
+    """They may be faster than products one by one, and then nothing may stand above the roof."""
+
+    class Instant(TorchRunner):
+        def run(self, plan: StepPlan) -> StepResult:
+            tokens.append(plan.num_tokens)
+            return StepResult(())
+
+    tokens: list[int] = []
+    runner = Instant(llama(), num_blocks=40)
+    plain = measure_ceilings(llama(), CPU, seconds=0.1)
+    measured = measure_ceilings(llama(), CPU, seconds=0.1, runner=runner)
+    assert set(tokens) == {1, 512}
+    assert measured.flops_per_second > 100 * plain.flops_per_second
+    assert measured.bytes_per_second > 100 * plain.bytes_per_second
+    assert measured.overhead_seconds < 1e-9
 
 
 def test_measuring_leaves_the_model_as_it_was() -> None:
