@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 from engine import environment
 from engine.core.capacity import ModelShape
@@ -57,9 +58,9 @@ class Served:
 class Column:
     """One runner: the median milliseconds of each kind of step, and what follows from them.
 
-    long_context_ratio: decoding 8 requests at 1,024 positions over 256. matrix_rate: the best
-    FLOP/s of the model's matrices, of all columns; prefill_share: the FLOP/s of a 512-token chunk
-    over it.
+    long_context_ratio: decoding 8 requests at 1,024 positions over 256. matrix_rate: FLOP/s of the
+    model's matrices, of each round the best of all columns, and of these the median; prefill_share:
+    the FLOP/s of a 512-token chunk over that of its round, the median.
     """
 
     name: str
@@ -135,17 +136,18 @@ def measure(served: Sequence[Served], rounds: int) -> list[Column]:
     for one in served:
         _fill(one.runner)
     kinds = [cases(one.shape) for one in served]
-    seconds: list[dict[str, list[float]]] = [{c.name: [] for c in kind} for kind in kinds]
-    # The machine's rate is one; noise only ever lowers what is measured of it.
-    rate = 0.0
+    visits: list[dict[str, list[list[float]]]] = [{c.name: [] for c in kind} for kind in kinds]
+    rates: list[float] = []
     for _ in range(rounds):
-        for one, kind, times in zip(served, kinds, seconds, strict=True):
-            rate = max(rate, one.matrix_rate())
+        # A machine that is shared may be half as fast a minute later: what is compared is measured
+        # in one round.
+        rates.append(max(one.matrix_rate() for one in served))
+        for one, kind, times in zip(served, kinds, visits, strict=True):
             for case in kind:
-                times[case.name] += _visit(one.runner, case.plan)
+                times[case.name].append(_visit(one.runner, case.plan))
     return [
-        _column(one.name, kind, times, rate)
-        for one, kind, times in zip(served, kinds, seconds, strict=True)
+        _column(one.name, kind, times, rates)
+        for one, kind, times in zip(served, kinds, visits, strict=True)
     ]
 
 
@@ -174,18 +176,27 @@ def table(columns: Sequence[Column], records: RecordsCost | None) -> str:
 
 
 def _column(
-    name: str, kind: Sequence[Case], seconds: Mapping[str, Sequence[float]], rate: float
+    name: str,
+    kind: Sequence[Case],
+    visits: Mapping[str, Sequence[Sequence[float]]],
+    rates: Sequence[float],
 ) -> Column:
-    medians = {case.name: statistics.median(seconds[case.name]) for case in kind}
+    medians = {
+        case.name: statistics.median(chain.from_iterable(visits[case.name])) for case in kind
+    }
     chunk = next(case for case in kind if case.plan.num_tokens == CHUNK)
+    shares = [
+        chunk.flops / statistics.median(visit) / rate
+        for visit, rate in zip(visits[chunk.name], rates, strict=True)
+    ]
     return Column(
         name=name,
         milliseconds={case: _MILLISECONDS * value for case, value in medians.items()},
         long_context_ratio=(
             medians["decode, batch 8, context 1,024"] / medians["decode, batch 8, context 256"]
         ),
-        matrix_rate=rate,
-        prefill_share=chunk.flops / medians[chunk.name] / rate,
+        matrix_rate=statistics.median(rates),
+        prefill_share=statistics.median(shares),
     )
 
 

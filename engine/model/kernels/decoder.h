@@ -46,7 +46,7 @@ struct Batch {
 // A matrix of activations that is kept for a step.
 template <typename T>
 struct Activations {
-  std::vector<T> numbers;
+  Numbers<T> numbers;
   Rows<T> rows;
 
   Activations(int64_t count, int64_t width) : numbers(count * stride_of<T>(width)) {
@@ -119,10 +119,10 @@ void rotate_all(Team& team, const Layer<T>& layer, const Shape& shape, const Bat
   constexpr int64_t kRows = 4;
   const int64_t dim = shape.dim, stride = shape.kv_heads * dim;
   team.share(batch.size, kRows, [&](int64_t begin, int64_t end) {
-    std::vector<T> normed(dim);
+    Numbers<T> normed(dim);
     for (int64_t row = begin; row < end; ++row) {
       auto turn = [&](T* head, const T* norm, T* to) {
-        normed.assign(head, head + dim);
+        std::copy_n(head, dim, normed.data());
         if (norm != nullptr) normalise(head, norm, normed.data(), dim, shape.head_eps);
         rotate(normed.data(), batch.cosine + row * dim, batch.sine + row * dim, to, dim);
       };
@@ -202,7 +202,7 @@ class Attention {
 
   // On every thread of the team.
   void run(Team& team, const Layer<T>& layer) {
-    std::vector<float> scores(room_for_scores(sequences_.longest));
+    Numbers<float> scores(room_for_scores(sequences_.longest));
 #if PHASESCOPE_AMX
     if constexpr (!std::is_same_v<T, float>)
       if (!values_.empty()) return run_blocks(team, layer, scores.data());

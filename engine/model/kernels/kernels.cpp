@@ -114,7 +114,7 @@ at::Tensor rotate_and_store(const at::Tensor& qkv, const at::Tensor& cosine,
     T* v = values.mutable_data_ptr<T>();
     const float epsilon = static_cast<float>(eps);
     at::parallel_for(0, tokens, std::max<int64_t>(1, kGrain / width), [&](int64_t a, int64_t b) {
-      std::vector<T> normed(dim);
+      Numbers<T> normed(dim);
       for (int64_t t = a; t < b; ++t) {
         const T* row = in + t * width;
         auto turn = [&](const T* head, const T* norm, T* out) {
@@ -164,7 +164,7 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
     const T* v = values.const_data_ptr<T>();
     T* to = out.mutable_data_ptr<T>();
     at::parallel_for(0, items, grain, [&](int64_t a, int64_t b) {
-      std::vector<float> scores(room_for_scores(sequences.longest));
+      Numbers<float> scores(room_for_scores(sequences.longest));
       for (int64_t item = a; item < b; ++item) {
         const int64_t r = item / kv_heads, h = item % kv_heads;
         const Context context = sequences.context(r, 0, kv_heads * dim, scale, window, softcap);

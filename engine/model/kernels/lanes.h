@@ -14,6 +14,7 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace phasescope {
 
@@ -36,6 +37,23 @@ inline Lanes load(const float* from) {
   std::memcpy(&lanes, from, sizeof lanes);
   return lanes;
 }
+
+// Numbers in memory that begins with a cache line: what straddles two takes twice as long to read.
+template <typename T>
+class Numbers {
+ public:
+  explicit Numbers(int64_t count) : lines_((count * sizeof(T) + sizeof(Line) - 1) / sizeof(Line)) {}
+
+  T* data() { return reinterpret_cast<T*>(lines_.data()); }
+  const T* data() const { return reinterpret_cast<const T*>(lines_.data()); }
+  T& operator[](int64_t index) { return data()[index]; }
+
+ private:
+  struct alignas(64) Line {
+    char bytes[64];
+  };
+  std::vector<Line> lines_;
+};
 
 // A bfloat16 is the upper half of a float32.
 inline Lanes load(const c10::BFloat16* from) {

@@ -29,14 +29,13 @@ inline int64_t in_whole(int64_t count, int64_t of) { return (count + of - 1) / o
 
 // Values of one KV head, turned: [dim, stride], a position a column, zero where there is none.
 struct TurnedValues {
-  std::vector<c10::BFloat16> numbers;
   int64_t stride;
+  Numbers<c10::BFloat16> numbers;
 
   // Room for `length` positions, in pairs of tiles.
   TurnedValues(int64_t dim, int64_t length)
-      : stride((in_whole(length, 2 * kKeys) / kTileInputs | 1) * kTileInputs) {
-    numbers.resize(dim * stride);
-  }
+      : stride((in_whole(length, 2 * kKeys) / kTileInputs | 1) * kTileInputs),
+        numbers(dim * stride) {}
 
   void take(const c10::BFloat16* values, const Context& context, int64_t dim) {
     for (int64_t position = 0; position < context.end; position += kKeys) {
@@ -56,9 +55,9 @@ struct TurnedValues {
 
 // What a thread needs for one block of queries, reused for the next.
 struct PrefillRoom {
-  std::vector<float> scores;      // [keys, queries]
-  std::vector<uint32_t> weights;  // [keys / 2, queries], two keys' bfloat16 in each
-  std::vector<uint32_t> queries;  // [dim / 2, queries], two dimensions' in each
+  Numbers<float> scores;      // [keys, queries]
+  Numbers<uint32_t> weights;  // [keys / 2, queries], two keys' bfloat16 in each
+  Numbers<uint32_t> queries;  // [dim / 2, queries], two dimensions' in each
 
   PrefillRoom(int64_t dim, int64_t longest)
       : scores(in_whole(longest, 2 * kKeys) * kQueries),
