@@ -7,8 +7,7 @@ are drawn by assets/scripts/compare*.js.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -113,22 +112,12 @@ class _Tab:
             *(self._plot, self._gaps_table, listed, self._status, self._run, self._stop),
         ]
         inputs = [self._form.key, *self._form.inputs]
-        self._run.click(self.run, inputs, shown, **QUIET)
-        self._stop.click(self._controls.stop_own, None, self._status, queue=False, **QUIET)
+        self._controls.connect(inputs, shown, self._start, self._shown_anew)
         self._change.click(None, js=_TOGGLE_FORM, api_visibility="private")
         self._form.connect()
         listed.select(self.choose, self._form.key, shown, queue=False, **QUIET)
         filled = self._form.filled
         page.load(self.open, self._form.preset, [tabs, *filled, *shown], queue=False, **QUIET)
-
-    async def run(
-        self, request: gr.Request, key: str, *values: Any
-    ) -> AsyncIterator[dict[Any, Any]]:
-        """Start the experiment, tell how far it is, and show its result."""
-        steps = self._controls.serve(key, lambda: self._start(request, values), self._shown_anew)
-        async with aclosing(steps):
-            async for updates in steps:
-                yield updates
 
     async def choose(self, event: gr.EventData, key: str) -> Updates:
         """Open or delete the result whose button was clicked in the list."""
@@ -149,11 +138,11 @@ class _Tab:
 
     # -- what they are made of --------------------------------------------------------------------
 
-    def _start(self, request: gr.Request, values: Sequence[Any]) -> Job:
+    def _start(self, visitor: str, values: Sequence[Any]) -> Job:
         simulated, wanted, a, b = self._form.read(values)
         where = find_place(self._desk.service, simulated=simulated)
         experiment = make_experiment(where, wanted, a, b)
-        return self._desk.start(str(request.session_hash), experiment, where)
+        return self._desk.start(visitor, experiment, where)
 
     def _shown_anew(self, name: str) -> Updates:
         return {**self._show(name), self._run: gr.Button(COMPARE["again"], visible=True)}

@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from engine.core.errors import PhaseScopeError
-from engine.lab.result_store import ResultStore
+from engine.lab.result_store import ResultEntry, ResultStore
 from ui.admin_key import AdminKey
 from ui.compare_progress import message, unlock
 from ui.compare_report import results_list
@@ -50,18 +50,22 @@ class ResultsList:
 
     def html(self) -> str:
         """The list as it is now."""
-        kept = self._store.list()
-        return results_list([entry for entry in kept if entry.num_sides == self._num_sides])
+        return results_list(self._entries())
 
     def named(self, request: gr.Request) -> str | None:
-        """The result that the page's address names, if it is one of this list's kind.
+        """The result that the page's address names, if it is in this list.
 
         Raises PhaseScopeError where the address names one that is not there.
         """
-        name = request.query_params.get("result")
-        if not name or len(self._store.load(name).sides) != self._num_sides:
-            return None
-        return str(name)
+        name = str(request.query_params.get("result") or "")
+        if name in {entry.id for entry in self._entries()}:
+            return name
+        if name:
+            self._store.load(name)  # it may be of the other kind, or a lesson's
+        return None
+
+    def _entries(self) -> list[ResultEntry]:
+        return [entry for entry in self._store.list() if entry.num_sides == self._num_sides]
 
     async def choose(
         self, event: gr.EventData, key: str, show: Callable[[str], Updates], status: gr.HTML

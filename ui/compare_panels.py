@@ -5,7 +5,7 @@ Roles are found by the scripts assets/scripts/compare*.js. Words come from ui/wo
 
 from __future__ import annotations
 
-from ui.panels import attribute, lane_legend
+from ui.panels import attribute, lane_legend, table_button, table_slot
 from ui.words_compare import BROWSER_COMPARE, COMPARE, KEYS_HINT
 from ui.words_workload import WORKLOAD
 
@@ -26,10 +26,12 @@ def live_lanes() -> str:
         '<section class="ps-card ps-live" aria-labelledby="ps-live-title">'
         '<div class="ps-card-head">'
         f'<h2 id="ps-live-title">{WORKLOAD["live"]}</h2>'
-        f'<span class="ps-cap">{WORKLOAD["live_cap"]}</span></div>{lane_legend()}'
+        f'<span class="ps-cap">{WORKLOAD["live_cap"]}</span>{table_button("requests")}</div>'
+        f"{lane_legend()}"
         '<div class="ps-live-canvases"><canvas role="img" data-role="lanes"></canvas>'
         '<canvas role="img" data-role="steps"></canvas>'
-        '<canvas data-role="axis" aria-hidden="true"></canvas></div></section>'
+        '<canvas data-role="axis" aria-hidden="true"></canvas></div>'
+        f"{table_slot('requests')}</section>"
     )
 
 

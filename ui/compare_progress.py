@@ -5,7 +5,8 @@ Workload have in common. It knows no form and no result.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -15,6 +16,7 @@ import gradio as gr
 from engine.core.errors import PhaseScopeError
 from ui.admin_key import WRONG_KEY_SECONDS, AdminKey
 from ui.compare_desk import Desk, Job
+from ui.events import QUIET
 from ui.formats import counted
 from ui.words_compare import COMPARE
 
@@ -30,6 +32,28 @@ class Controls:
     run: gr.Button
     stop: gr.Button
     status: gr.HTML
+
+    def connect(
+        self,
+        inputs: Sequence[gr.components.Component],
+        shown: Sequence[Any],
+        start: Callable[[str, Sequence[Any]], Job],
+        show: Callable[[str], dict[Any, Any]],
+    ) -> None:
+        """Connect both buttons; inside the page's Blocks.
+
+        inputs: the key's field, then those whose values `start` takes behind the visitor's name.
+        shown: every component that a run changes.
+        """
+
+        async def run(request: gr.Request, key: str, *values: Any) -> AsyncIterator[dict[Any, Any]]:
+            visitor = str(request.session_hash)
+            async with aclosing(self.serve(key, lambda: start(visitor, values), show)) as steps:
+                async for updates in steps:
+                    yield updates
+
+        self.run.click(run, inputs, shown, **QUIET)
+        self.stop.click(self.stop_own, None, self.status, queue=False, **QUIET)
 
     async def serve(
         self, key: str, start: Callable[[], Job], show: Callable[[str], dict[Any, Any]]

@@ -48,7 +48,7 @@ def workload_line(result: Result) -> str:
         facts.append("not streamed")
     machine = result.machine
     where = ", ".join(str(machine[key]) for key in ("model", "dtype", "device") if key in machine)
-    tag = f'<span class="ps-tag">{COMPARE["simulated_tag"]}</span>' if result.simulated else ""
+    tag = simulated_tag(result.simulated)
     line = "".join(f"<span>{fact}</span>" for fact in facts)
     return (
         f'<p class="ps-workload-line"><b>{escape(result.title)}</b>{tag}{line}'
@@ -145,18 +145,39 @@ def gap_table(sides: Sequence[Side]) -> str:
     return as_table(COMPARE["gaps"], ["", *(side.name for side in sides)], rows)
 
 
-def as_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def as_table(
+    caption: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    summary: str = COMPARE["as_table"],
+) -> str:
     """The numbers of a chart, folded away beneath it; all texts are escaped."""
     top = "".join(f'<th scope="col">{escape(title)}</th>' for title in head)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
     return (
-        f'<details class="ps-as-table"><summary>{COMPARE["as_table"]}</summary>'
+        f'<details class="ps-as-table"><summary>{escape(summary)}</summary>'
         f'<div class="ps-table" role="region" tabindex="0" aria-label="{escape(caption)}">'
         f"<table><caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead>"
         f"<tbody>{body}</tbody></table></div></details>"
     )
+
+
+def definition(metric: str) -> str:
+    """The name of a metric as a button that opens its definition."""
+    label, _, text = METRICS[metric]
+    tip = f"ps-compare-tip-{next(_tips)}"
+    return (
+        f'<button type="button" class="ps-def" aria-describedby="{tip}">{label}'
+        f'</button><span role="tooltip" class="ps-tip" id="{tip}" hidden>{escape(text)}</span>'
+    )
+
+
+def simulated_tag(simulated: bool) -> str:
+    """The mark of what was not measured."""
+    return f'<span class="ps-tag">{COMPARE["simulated_tag"]}</span>' if simulated else ""
 
 
 def percent(share: float | None) -> str:
@@ -235,15 +256,10 @@ def _plain_row(metric: str, values: Sequence[str], result: Result) -> str:
 
 
 def _name(metric: str, counts: tuple[int, int]) -> str:
-    label, noun, text = METRICS[metric]
-    tip = f"ps-compare-tip-{next(_tips)}"
+    _, noun, _ = METRICS[metric]
     a, b = counts
     samples = counted(a, noun) if a == b else f"{a:,} and {counted(b, noun)}"
-    return (
-        f'<th scope="row"><button type="button" class="ps-def" aria-describedby="{tip}">{label}'
-        f'</button><span role="tooltip" class="ps-tip" id="{tip}" hidden>{escape(text)}</span>'
-        f"<small>{samples}</small></th>"
-    )
+    return f'<th scope="row">{definition(metric)}<small>{samples}</small></th>'
 
 
 def _cells(shown: _Shown) -> str:
@@ -264,7 +280,7 @@ def _change(cell: Cell | None) -> str:
 def _entry(entry: ResultEntry) -> str:
     name = escape(entry.id)
     when = time.strftime("%d %b %H:%M", time.localtime(entry.created))
-    tag = f'<span class="ps-tag">{COMPARE["simulated_tag"]}</span>' if entry.simulated else ""
+    tag = simulated_tag(entry.simulated)
     title, summary = escape(entry.title), escape(entry.summary)
     return (
         f"<li><span><b>{title}</b> {tag}<small>{when}</small><br>{summary}</span>"

@@ -19,13 +19,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from engine.core.errors import PhaseScopeError
+from engine.lab.results import Result
 from ui import learn_report
 from ui.admin_key import AdminKey
 from ui.compare_desk import Desk, Job
 from ui.compare_places import find_place
 from ui.compare_progress import Controls, message
 from ui.events import QUIET
-from ui.learn_lessons import LESSONS, Lesson
+from ui.learn_lessons import LESSONS, Lesson, lesson_of
 from ui.learn_runs import LessonRun, LessonRuns
 from ui.page import Builder, panel
 from ui.words_compare import COMPARE
@@ -45,7 +46,7 @@ def build_learn(desk: Desk, key: AdminKey | None = None) -> Builder:
             gr.Column(elem_id="ps-learn", elem_classes="ps-scope"),
         ):
             tab = _Tab(desk, key or AdminKey())
-        tab.connect()
+        tab.connect(page, tabs)
 
     return build
 
@@ -131,8 +132,9 @@ class _Tab:
 
     # -- events -----------------------------------------------------------------------------------
 
-    def connect(self) -> None:
+    def connect(self, page: gr.Blocks, tabs: gr.Tabs) -> None:
         """Connect the events; inside the page's Blocks."""
+        self._tabs = tabs
         asked = [self._lesson, self._guess, self._secret]
         opened = [self._question, self._guess, self._setting, self._seen]
         seen = [self._walk, self._asked, self._status, self._finding, self._verdict]
@@ -145,6 +147,25 @@ class _Tab:
         self._next.click(
             self.begin_next, self._lesson, [self._lesson, *begun], queue=False, **QUIET
         )
+        page.load(self.open, None, [tabs, self._lesson, *begun], queue=False, **QUIET)
+
+    def open(self, request: gr.Request) -> dict[Any, Any]:
+        """Show the run of a lesson that the page's address names; other results have other tabs."""
+        name, store = str(request.query_params.get("result") or ""), self._desk.store
+        nothing = {self._status: gr.skip()}
+        if not name or name in {entry.id for entry in store.list()}:
+            return nothing
+        try:
+            result = store.load(name)
+        except PhaseScopeError:
+            return nothing  # the Compare tab says so
+        here = gr.Tabs(selected="learn")
+        try:
+            lesson = lesson_of(result)
+            shown = {**self._opened(lesson), **self._measured(lesson, None, result)}
+        except PhaseScopeError as error:
+            return {self._tabs: here, self._asked: message(str(error), "err")}
+        return {self._tabs: here, self._lesson: lesson.name, **shown}
 
     def begin(self, request: gr.Request, name: str) -> dict[Any, Any]:
         """Open a lesson at its question; one that runs is left behind."""
@@ -219,11 +240,14 @@ class _Tab:
         return buttons or {self._status: gr.skip()}
 
     def _show(self, lesson: Lesson, guess: int, name: str) -> dict[Any, Any]:
-        """What a result changes on the page; raises PhaseScopeError."""
-        result = self._desk.store.load(name)
+        """What a run that has ended changes on the page; raises PhaseScopeError."""
+        shown = self._measured(lesson, guess, self._desk.store.load(name))
+        return {self._guess: guess, **shown}  # the guess as it was when the run began
+
+    def _measured(self, lesson: Lesson, guess: int | None, result: Result) -> dict[Any, Any]:
+        """What was seen in a result; raises LessonUnmeasured."""
         found = lesson.measure(result)
         return {
-            self._guess: guess,  # as it was when the run began
             self._walk: gr.Walkthrough(selected=SEE),
             self._status: "",
             self._finding: learn_report.finding(lesson, found, result, self._scale()),

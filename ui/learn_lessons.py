@@ -80,12 +80,23 @@ class Lesson:
         return LESSON_WORDS[self.name]
 
 
+def lesson_of(result: Result) -> Lesson:
+    """The lesson that a result is of; raises LessonUnmeasured where it is of none."""
+    for name, lesson in LESSONS.items():
+        if result.title == _title(name):
+            return lesson
+    raise LessonUnmeasured(LEARN["no_lesson"])
+
+
+def _title(name: str) -> str:
+    return f"{LEARN['tab']}: {LESSON_WORDS[name].title}"
+
+
 def _single(place: Place, name: str, spec: WorkloadSpec, *changes: dict[str, object]) -> Experiment:
     """One run for each of `changes` to the engine's configuration; without any, as it is."""
     configs = tuple(config_with(place.config, dict(change)) for change in changes or ({},))
     workload = build(spec, place.source).clipped(place.config.max_model_len)
-    title = f"{LEARN['tab']}: {LESSON_WORDS[name].title}"
-    return Experiment(title=title, configs=configs, workload=lambda pair: workload)
+    return Experiment(title=_title(name), configs=configs, workload=lambda pair: workload)
 
 
 def _spec(name: str, count: int, prompt: int, output: int) -> WorkloadSpec:
@@ -127,7 +138,7 @@ def _stall(result: Result) -> Finding:
     waits = [_ttft(record) for record in long]
     return Finding(
         _index(before, LESSON_WORDS["stall"].limits),
-        Bracket("A", start, end, _pause_words(a, start, end)),
+        _pause_bracket(a, start, end),
         (
             ("Longest pause, whole prompts (A)", duration(before)),
             ("Longest pause, chunks (B)", duration(after)),
@@ -285,12 +296,17 @@ def _readers(side: Side) -> list[RequestRecord]:
     return [record for record in records if record.num_prompt_tokens < longest_prompt]
 
 
-def _pause_words(side: Side, start: float, end: float) -> str:
-    """What the bracket over the longest pause of one answer says of all of them."""
-    silent = not any(start < t < end for record in _readers(side) for t in record.token_delivered)
-    if silent and end - start > SILENCE_SECONDS:
-        return f"no token for {duration(end - start)}"
-    return f"longest gap {duration(end - start)}"
+def _pause_bracket(side: Side, start: float, end: float) -> Bracket:
+    """The longest pause of one answer, or the time within it in which no answer got a token."""
+    middle = (start + end) / 2
+    times = [t for record in _readers(side) for t in record.token_delivered]
+    # Tokens of one step are delivered one after another: their pauses begin a little apart.
+    silent_from = max(t for t in times if t <= middle)
+    silent_to = min(t for t in times if t >= middle)
+    silence = silent_to - silent_from
+    if silence > SILENCE_SECONDS:
+        return Bracket(side.name, silent_from, silent_to, f"no token for {duration(silence)}")
+    return Bracket(side.name, start, end, f"longest gap {duration(end - start)}")
 
 
 def _longest_pause(side: Side) -> tuple[float, float]:

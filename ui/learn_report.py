@@ -72,15 +72,18 @@ def finding(lesson: Lesson, found: Finding, result: Result, engine: dict[str, An
     data = escape(json.dumps(drawn))
     return (
         f'<div data-lesson="{data}"><dl class="ps-lesson-numbers">{rows}</dl>'
-        f'<p class="ps-cap">{escape(measured)}</p></div>'
+        f'<p class="ps-cap">{escape(measured)} '
+        f'<a href="?result={escape(result.id)}">{LEARN["link"]}</a></p></div>'
     )
 
 
-def verdict(lesson: Lesson, found: Finding, guess: int) -> str:
-    """The guess beside what was measured, why, and where it is done."""
+def verdict(lesson: Lesson, found: Finding, guess: int | None) -> str:
+    """The guess, if there was one, beside what was measured, why, and where it is done."""
     guesses = lesson.words.guesses
     answer = guesses[found.answer]
-    if guess == found.answer:
+    if guess is None:
+        sentence = LEARN["open"].format(answer=answer)
+    elif guess == found.answer:
         sentence = LEARN["right"].format(answer=answer)
     else:
         sentence = LEARN["wrong"].format(guess=guesses[guess], answer=answer)

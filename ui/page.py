@@ -37,6 +37,7 @@ STYLE_SHEETS: Final = (
     "chat.css",
     "settings.css",
     "compare.css",
+    "workload.css",
     "replay.css",
     "learn.css",
 )

@@ -83,7 +83,8 @@ def lane_legend() -> str:
     return _legend(_LANE_LEGEND)
 
 
-def _table_button(name: str) -> str:
+def table_button(name: str) -> str:
+    """A button that shows a chart's numbers as a table, in the `table_slot` of the same panel."""
     title = words.CAPTIONS[name][0]
     return (
         f'<button type="button" class="ps-table-button" data-table="{name}" aria-expanded="false" '
@@ -91,7 +92,8 @@ def _table_button(name: str) -> str:
     )
 
 
-def _table_slot(name: str) -> str:
+def table_slot(name: str) -> str:
+    """Where the table of a chart comes."""
     title = words.CAPTIONS[name][0]
     return (
         f'<div class="ps-table" data-table-of="{name}" role="region" tabindex="0" '
@@ -181,9 +183,9 @@ def _band(name: str, overlay: str = "") -> str:
     title, caption = words.CAPTIONS[name]
     return (
         f'<div class="ps-band" data-band="{name}"><p class="ps-band-title"><b>{title}</b>'
-        f"<span>{caption}</span>{_table_button(name)}</p>"
+        f"<span>{caption}</span>{table_button(name)}</p>"
         f'<div class="ps-canvas"><canvas role="img" aria-label="{title}"></canvas>{overlay}</div>'
-        f"{_table_slot(name)}</div>"
+        f"{table_slot(name)}</div>"
     )
 
 
@@ -235,7 +237,8 @@ def kv_map() -> str:
     return _card(
         "kv",
         '<div class="ps-canvas"><canvas role="img" aria-label="KV cache block map"></canvas></div>'
-        '<div class="ps-legend ps-kv-legend" data-role="legend"></div>',
+        f'<div class="ps-legend ps-kv-legend" data-role="legend"></div>{table_slot("kv")}',
+        table_button("kv"),
     )
 
 
@@ -263,8 +266,8 @@ def ttft() -> str:
         '<div class="ps-plot" role="img" aria-label="Time to first token in parts" '
         f'data-view="parts" data-figure="{parts}"></div>'
         '<div class="ps-plot" role="img" aria-label="Time to first token over time" '
-        f'data-view="time" data-figure="{over_time}" hidden></div>{_table_slot("ttft")}',
-        choices + _table_button("ttft"),
+        f'data-view="time" data-figure="{over_time}" hidden></div>{table_slot("ttft")}',
+        choices + table_button("ttft"),
     )
 
 
@@ -275,8 +278,8 @@ def roofline() -> str:
         "roofline",
         f'{legend}<p class="ps-empty" data-role="empty" hidden></p>'
         '<div class="ps-plot ps-roofline" role="img" aria-label="Roofline" '
-        f'data-figure="{_figure(figures.roofline())}"></div>{_table_slot("roofline")}',
-        _table_button("roofline"),
+        f'data-figure="{_figure(figures.roofline())}"></div>{table_slot("roofline")}',
+        table_button("roofline"),
     )
 
 

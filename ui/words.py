@@ -70,7 +70,8 @@ CAPTIONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "gaps": (
         "Gap between tokens (ITL)",
-        "One dot per token, log scale; bold dots are yours. Lines: running percentiles over 2 s.",
+        "One dot per token, log scale; bold dots are yours. Lines: running percentiles over "
+        "2\N{NO-BREAK SPACE}s.",
     ),
     "growth": (
         "KV cache growth",
@@ -217,6 +218,12 @@ BROWSER: Final[dict[str, Any]] = {
         "cached": "cached, evictable",
         "free": "free",
     },
+    "ttft_captions": {
+        "parts": CAPTIONS["ttft"][1],
+        "time": (
+            "A dot at each first token, bigger for yours. Lines: p50 and dashed p95 of the last 20."
+        ),
+    },
     "roof_unknown": "This machine's ceilings have not been measured.",
     "roof_empty": "No steps in this window.",
     "roof_label": "Roofline of {steps}; {overhead} of them lost most of their time to overhead.",
@@ -306,6 +313,10 @@ BROWSER: Final[dict[str, Any]] = {
         "growth": {
             "caption": "Tokens in the KV cache per request",
             "head": ["request", "state", "tokens", "memory"],
+        },
+        "kv": {
+            "caption": "Blocks of the KV cache now",
+            "head": ["held by", "blocks", "share"],
         },
         "ttft": {
             "caption": "Time to first token in parts",

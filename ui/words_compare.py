@@ -143,6 +143,12 @@ METRICS: Final[dict[str, tuple[str, str, str]]] = {
         "Requests a second that finished within both limits: time to first token, and mean time "
         "for each further token.",
     ),
+    "cost": (
+        "Cost",
+        "run",
+        "What the window's time cost at the price given for an hour / output tokens, for a "
+        "million of them.",
+    ),
     "hits": (
         "Prefix hits",
         "run",

@@ -42,12 +42,15 @@ LEARN: Final[dict[str, str]] = {
     "why": "Why is it so?",
     "next": "Next lesson",
     "right": "Your guess was right: {answer}.",
+    "open": "It was {answer}.",
     "wrong": "You guessed {guess}; it was {answer}.",
     "source": "The code: {file}",
     "measured": "Measured in this run: {model} on {device}.",
     "unmeasured": (
         "The run ended early, so there is nothing to measure. Go back to Predict and run it again."
     ),
+    "link": "Link to this run",
+    "no_lesson": "That result is of a lesson that this page does not have.",
     "waiting": "Nothing has run yet. Make a guess and run the lesson.",
 }
 

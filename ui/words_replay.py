@@ -19,7 +19,7 @@ REPLAY: Final[dict[str, Any]] = {
     "play": "Play",
     "pause": "Pause",
     "back": "Back to live",
-    "composer": "This is a recording. Go back to live to chat.",
+    "composer": "This is a recording. Go back to live to chat or to add users.",
     "too_large": "{name} holds more than the {limit} MB that a recording may have.",
     "damaged_gzip": "{name} is a damaged gzip file. Save or copy it again.",
     "not_json": "{name} is not JSON, or ends too early. Save it again.",

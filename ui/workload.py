@@ -6,8 +6,8 @@ runs it in ui/compare_desk.py, and what a run looks like in ui/workload_report.p
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,14 +23,21 @@ from ui.compare_list import ResultsList, Updates
 from ui.compare_places import find_place
 from ui.compare_progress import Controls
 from ui.events import QUIET
-from ui.page import Builder, panel
+from ui.page import SCRIPT_ROUTE, Builder, panel
 from ui.words_compare import COMPARE
 from ui.words_workload import WORKLOAD
 from ui.workload_fields import TrafficFields
 from ui.workload_form import workload_experiment
 from ui.workload_numbers import limits
+from ui.workload_runs import MAX_ROWS, RunsTable, table
 
 _CHARTS: Final = ("gaps", "first", "finished")
+# The table's buttons are HTML: a click on a run reaches Python as the table's own event.
+_RUNS_TABLE: Final = f"""
+import(new URL("{SCRIPT_ROUTE}runs_table.js", document.baseURI)).then((scripts) =>
+  scripts.watchRuns(element, (name) =>
+    trigger("select", {{ index: 0, value: name, selected: true }})));
+"""
 
 
 def build_workload(desk: Desk, key: AdminKey | None = None) -> Builder:
@@ -38,11 +45,11 @@ def build_workload(desk: Desk, key: AdminKey | None = None) -> Builder:
 
     def build(page: gr.Blocks, tabs: gr.Tabs) -> None:
         with (
-            gr.Tab(WORKLOAD["tab"], id="workload", elem_id="ps-tab-workload"),
+            gr.Tab(WORKLOAD["tab"], id="workload", elem_id="ps-tab-workload") as place,
             gr.Row(elem_id="ps-workload", elem_classes="ps-scope", equal_height=False),
         ):
             tab = _Tab(desk, key or AdminKey())
-        tab.connect(page, tabs)
+        tab.connect(page, tabs, place)
 
     return build
 
@@ -52,6 +59,7 @@ class _Tab:
 
     def __init__(self, desk: Desk, key: AdminKey) -> None:
         self._desk = desk
+        self._rows = RunsTable(desk.store)
         with gr.Column(elem_id="ps-workload-form", elem_classes=["ps-card", "ps-form"], scale=1):
             self._build_form(key)
         with gr.Column(elem_id="ps-workload-run", scale=3):
@@ -108,47 +116,48 @@ class _Tab:
         panel("run", compare_panels.single_timeline())
         with gr.Column(elem_id="ps-workload-result", elem_classes="ps-card"):
             gr.HTML(
-                f"<h2>{WORKLOAD['result']}</h2>", apply_default_css=False, elem_classes="ps-panel"
+                f'<h2 id="ps-runs-title">{WORKLOAD["result"]}</h2>'
+                f'<p class="ps-cap">{WORKLOAD["result_cap"].format(most=MAX_ROWS)}</p>',
+                apply_default_css=False,
+                elem_classes="ps-panel",
             )
-            self._table = gr.DataFrame(
-                headers=workload_report.HEADERS,
-                value=[],
-                interactive=False,
-                max_height=720,
+            self._table = gr.HTML(
+                table([]),
+                js_on_load=_RUNS_TABLE,
+                apply_default_css=False,
                 elem_id="ps-workload-table",
+                elem_classes="ps-panel",
+            )
+            self._all_numbers = gr.HTML(
+                apply_default_css=False, elem_id="ps-workload-numbers", elem_classes="ps-panel"
             )
         with gr.Row(elem_id="ps-workload-charts", visible=False) as self._charts:
             self._captions, self._plots, self._tables = _build_charts()
 
     # -- events -----------------------------------------------------------------------------------
 
-    def connect(self, page: gr.Blocks, tabs: gr.Tabs) -> None:
+    def connect(self, page: gr.Blocks, tabs: gr.Tabs, place: gr.Tab) -> None:
         """Connect the events; inside the page's Blocks."""
         self._tabs, listed = tabs, self._runs.component
         shown = [
-            *(self._line, self._exports, self._report, self._table, self._status),
+            *(self._line, self._exports, self._report, self._status),
+            *(self._table, self._all_numbers),
             *(self._charts, *self._captions, *self._plots, *self._tables),
             *(listed, self._run, self._stop),
         ]
         inputs = [self._secret, self._place, *self._numbers, *self._traffic.inputs]
-        self._run.click(self.run, inputs, shown, **QUIET)
-        self._stop.click(self._controls.stop_own, None, self._status, queue=False, **QUIET)
+        self._controls.connect(inputs, shown, self._start, self._show)
         self._traffic.connect()
-        listed.select(self.choose, self._secret, shown, queue=False, **QUIET)
+        for clicked in (listed, self._table):
+            clicked.select(self.choose, self._secret, shown, queue=False, **QUIET)
+        # Not with the page: reading large results would take a while, and few look at them.
+        place.select(self._rows.html, None, self._table, queue=False, **QUIET)
         page.load(self.open, None, [tabs, *shown], queue=False, **QUIET)
 
-    async def run(
-        self, request: gr.Request, key: str, *values: Any
-    ) -> AsyncIterator[dict[Any, Any]]:
-        """Start the run, tell how far it is, and show its result."""
-        steps = self._controls.serve(key, lambda: self._start(request, values), self._show)
-        async with aclosing(steps):
-            async for updates in steps:
-                yield updates
-
     async def choose(self, event: gr.EventData, key: str) -> Updates:
-        """Open or delete the run whose button was clicked in the list."""
-        return await self._runs.choose(event, key, self._show, self._status)
+        """Open or delete the run whose button was clicked."""
+        updates = await self._runs.choose(event, key, self._show, self._status)
+        return {**updates, self._table: await asyncio.to_thread(self._rows.html)}
 
     def open(self, request: gr.Request) -> Updates:
         """List the runs that are kept, and show the one that the page's address names."""
@@ -162,12 +171,12 @@ class _Tab:
 
     # -- what they are made of --------------------------------------------------------------------
 
-    def _start(self, request: gr.Request, values: Sequence[Any]) -> Job:
+    def _start(self, visitor: str, values: Sequence[Any]) -> Job:
         place, seed, ttft, tpot, price, *rest = values
         where = find_place(self._desk.service, simulated=place == "simulated")
         traffic = replace(self._traffic.traffic(rest), seed=seed)
         experiment = workload_experiment(where, traffic, limits(ttft, tpot), price)
-        return self._desk.start(str(request.session_hash), experiment, where)
+        return self._desk.start(visitor, experiment, where)
 
     def _show(self, name: str) -> Updates:
         """Everything that a run changes on the page; raises PhaseScopeError."""
@@ -176,7 +185,8 @@ class _Tab:
             self._line: compare_report.workload_line(result),
             self._exports: compare_report.exports(result),
             self._report: workload_report.run_report(result),
-            self._table: workload_report.result_rows(result),
+            self._table: self._rows.html(),
+            self._all_numbers: workload_report.all_numbers(result),
             self._runs.component: self._runs.html(),
             self._status: "",
             self._charts: gr.Row(visible=True),

@@ -63,7 +63,12 @@ class TrafficFields:
             workload_cards.traffic_card(Traffic(shape=FIRST_SHAPE)),
             apply_default_css=False,
             elem_id=f"{name}-card",
-            elem_classes="ps-panel",
+            elem_classes=["ps-panel", "ps-shape-card"],
+        )
+        self._trace_card = gr.HTML(
+            apply_default_css=False,
+            elem_id=f"{name}-trace-card",
+            elem_classes=["ps-panel", "ps-trace-card"],
         )
         self._build_numbers()
         self._prompt = self._build_lengths("prompt")
@@ -161,11 +166,13 @@ class TrafficFields:
             names = _ARRIVAL_FIELDS if uses is ARRIVAL_USES else _LENGTH_FIELDS
             fields[0].change(_shower(names, uses), fields[0], fields[1:], queue=False, **QUIET)  # type: ignore[attr-defined]
         # A file may take seconds to read: one at a time, and only where it or the shape changes.
+        # It has a card of its own, so that one that is late does not overwrite a shape's; which of
+        # the two is seen, the chosen radio button decides (assets/workload.css).
         gr.on(
             [self._shape.change, self._file.change],
             _describe_trace,
             [self._shape, self._file],
-            self._card,
+            self._trace_card,
             **{**QUIET, "concurrency_limit": 1},
         )
         for field in self.inputs:

@@ -20,6 +20,7 @@ from ui.formats import duration
 from ui.words_workload import WORKLOAD
 
 NUM_BINS: Final = 20
+_LEAST_SECONDS: Final = 1.0
 _DECADE: Final = 10.0
 _STEPS: Final = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50)
 _GREY = "#7A8494"
@@ -31,9 +32,12 @@ def gaps(percentiles: dict[str, float | None]) -> go.Figure:
     figure = gap_percentiles({}, percentiles)
     # One run is neither A nor B.
     figure.data = figure.data[1:]
+    # The worst is named above its mark: the labels below need the width.
     for note in figure.layout.annotations:
         note.text = note.text.replace("B ", "", 1)
-    figure.update_layout(height=240, yaxis=_close_ticks(percentiles))
+        note.update(x="max", xref="x", xanchor="right", xshift=8, yshift=13)
+    figure.update_layout(height=240, margin={"r": 14, "t": 22}, yaxis=_close_ticks(percentiles))
+    figure.update_yaxes(visible=any(percentiles.values()))
     return figure
 
 
@@ -49,6 +53,9 @@ def first_tokens(records: Sequence[RequestRecord], limits: Limits) -> go.Figure:
         hovertemplate="submitted at %{x:.2f} s: %{y:.3s}s<extra></extra>",
     )
     figure = go.Figure([dots], _layout("first token, s"))
+    # Requests that come all at once are not drawn apart by milliseconds.
+    span = max([_LEAST_SECONDS, *(x for x, _ in points)])
+    figure.update_xaxes(range=[-0.04 * span, 1.04 * span])
     if limits.ttft_seconds is not None:
         words = WORKLOAD["ttft_limit_line"].format(time=duration(limits.ttft_seconds))
         figure.add_hline(

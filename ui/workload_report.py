@@ -24,7 +24,7 @@ Row = list[str]
 
 
 def result_rows(result: Result) -> list[Row]:
-    """The result table: a row a metric; a percentile only where its samples carry it."""
+    """Everything measured in a run, a row a metric; percentiles where the samples carry them."""
     side = result.sides[0]
     rows = []
     for metric in (LATENCIES[0], *PARTS, *LATENCIES[1:]):
@@ -47,9 +47,15 @@ def result_rows(result: Result) -> list[Row]:
     rows.append(_single("Sent late by at most", f"{lateness.count:,}", _cell(lateness.max)))
     if side.cost is not None:
         million, good_one = side.cost.per_million_output_tokens, side.cost.per_good_request
-        rows.append(_single("Cost of a million output tokens", runs, _money(million)))
-        rows.append(_single("Cost of a request within the limits", runs, _money(good_one)))
+        rows.append(_single("Cost of a million output tokens", runs, money(million)))
+        rows.append(_single("Cost of a request within the limits", runs, money(good_one)))
     return rows
+
+
+def all_numbers(result: Result) -> str:
+    """The same, folded away beneath the table of all runs."""
+    title = WORKLOAD["all_numbers"]
+    return as_table(title, HEADERS, result_rows(result), summary=title)
 
 
 def run_report(result: Result) -> str:
@@ -130,5 +136,6 @@ def _cell(seconds: float | None) -> str:
     return DASH if seconds is None else duration(seconds)
 
 
-def _money(value: float | None) -> str:
+def money(value: float | None) -> str:
+    """An amount of an unnamed currency."""
     return DASH if value is None else f"{value:,.4g}"

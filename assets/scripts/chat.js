@@ -10,6 +10,8 @@ import { fill } from "./words.js";
 
 const LOG = "ps-log";
 const NEAR_END = 100;
+// What would ask something of an engine that is not there, or that the charts do not show.
+const ENGINE_BUTTONS = ["ps-send", "ps-add-visitors", "ps-long-prompt"];
 const UNATTENDED = new Set(["loading", "measuring", "replay"]);
 
 const find = (id, inner = "") => document.querySelector(`#${id} ${inner}`);
@@ -78,8 +80,12 @@ function showState(hint, words) {
   const waits = UNATTENDED.has(state.name);
   const box = find("ps-message", "textarea");
   if (box) box.disabled = waits; // what is typed in it stays
-  const send = document.getElementById("ps-send");
-  if (send) send.disabled = waits;
+  for (const id of ENGINE_BUTTONS) {
+    const button = document.getElementById(id);
+    if (!button) continue;
+    button.disabled = waits;
+    button.title = waits ? sentence : "";
+  }
   followRunning();
 }
 

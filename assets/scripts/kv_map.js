@@ -28,7 +28,9 @@ export class KvMap {
     this.items = new Map();
     this.cells = [];
     this.width = 0;
-    this.canvas.addEventListener("pointermove", (event) => this.#point(event));
+    for (const type of ["pointermove", "pointerdown"]) { // a tap does not move
+      this.canvas.addEventListener(type, (event) => this.#point(event));
+    }
     this.canvas.addEventListener("pointerleave", () => app.emphasise(null));
     new ResizeObserver(() => app.invalidate("size")).observe(this.canvas.parentElement);
   }

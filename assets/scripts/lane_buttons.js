@@ -49,9 +49,12 @@ export class LaneButtons {
   }
 }
 
+// What the browser makes of a style reads otherwise than what it was given: the latter is remembered.
 function place(button, { y, height }) {
   const style = `top:${y}px;height:${height}px`;
-  if (button.style.cssText !== style) button.style.cssText = style;
+  if (button.placed === style) return;
+  button.placed = style;
+  button.style.cssText = style;
 }
 
 function describe({ request, own }, { words }) {

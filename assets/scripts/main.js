@@ -17,7 +17,7 @@ import { Roofline } from "./roofline.js";
 import { Settings } from "./settings.js";
 import { Tables } from "./tables.js";
 import { recallTalk } from "./talk.js";
-import { LiveLanes } from "./workload_lanes.js";
+import { LiveLanes, LiveTables } from "./workload_lanes.js";
 import { Timeline } from "./timeline.js";
 import { TtftCard } from "./ttft.js";
 import { initTooltips } from "./tooltips.js";
@@ -28,14 +28,14 @@ const PANELS = {
   notice: [Notice],
   replay: [Replay],
   timeline: [Timeline, Offset, Tables],
-  kv: [KvMap],
+  kv: [KvMap, Tables],
   ttft: [TtftCard, Tables],
   roofline: [Roofline, Tables],
   drawer: [Drawer],
   settings: [Settings],
   timelines: [Compare],
   run: [Compare],
-  lanes: [LiveLanes],
+  lanes: [LiveLanes, LiveTables],
   lesson: [Lesson],
   turn: [TurnBanner],
 };

@@ -2,6 +2,7 @@
 // the way in for screen readers.
 
 import { clock, count, DASH, duration, mebibytes, percent } from "./formats.js";
+import { countBlocks } from "./kv_cells.js";
 import { percentile, carries } from "./statistics.js";
 import { writeTable } from "./table_element.js";
 import { BOUNDS, STEP } from "./trace.js";
@@ -37,11 +38,24 @@ const SOURCES = {
     const bytes = app.trace.config ? mebibytes(tokens * app.trace.config.kv_bytes) : DASH;
     return [r.id, stateWord(app.words, r.st), count(tokens), bytes];
   }),
+  kv: (app) => blockHolders(app),
   ttft: (app) => inWindow(app).filter((r) => ttftParts(r) !== null).map((r) => [
     r.id, ...PARTS.map((part) => duration(ttftParts(r)[part])), duration(r.ttft),
   ]),
   roofline: (app) => boundShares(app),
 };
+
+/** Blocks of every request, of those that share, and what nobody holds: they add up to the pool. */
+function blockHolders({ trace, own, words }) {
+  const { kv } = trace;
+  if (!kv) return [];
+  const { byOwner, shared, cached, free } = countBlocks(kv);
+  const named = [...byOwner].sort(([a], [b]) => a - b)
+    .map(([n, blocks]) => [own.has(n) ? `R${n} (${words.you})` : `R${n}`, blocks]);
+  const { kv_legend: names } = words;
+  const rows = [...named, [names.shared, shared], [names.cached, cached], [names.free, free]];
+  return rows.map(([name, blocks]) => [name, count(blocks), `${((100 * blocks) / kv.n).toFixed(1)} %`]);
+}
 
 function boundShares({ trace, view }) {
   const shares = BOUNDS.map((name) => ({ name: name || DASH, steps: 0, time: 0 }));
@@ -68,6 +82,11 @@ export class Tables {
     }
   }
 
+  /** Whose numbers are shown: {trace, view, own, words}. */
+  get source() {
+    return this.app;
+  }
+
   draw(reasons) {
     if (reasons.has("clock") || reasons.has("view")) for (const name of this.open) this.#write(name);
   }
@@ -90,7 +109,7 @@ export class Tables {
 
   #write(name) {
     const { head, caption } = this.app.words.tables[name];
-    const rows = SOURCES[name](this.app);
+    const rows = SOURCES[name](this.source);
     writeTable(this.#holder(name), { caption, head, rows, empty: this.app.words.no_rows });
   }
 }

@@ -1,4 +1,4 @@
-// Definitions open on hover, focus and tap, and close with Esc, leaving or a second tap. The text is in
+// Definitions open on hover, focus and tap, and close with Esc, leaving or a tap elsewhere. The text is in
 // the page (role=tooltip); this only decides where and when it shows.
 
 import { zoomOf } from "./talk.js";

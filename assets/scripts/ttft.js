@@ -2,6 +2,7 @@
 // ttft_parts.js.
 
 import { clock, count, duration, seconds } from "./formats.js";
+import { setText } from "./header.js";
 import { paletteVersion } from "./palette.js";
 import { Plot } from "./plot.js";
 import { carries, percentileOfSorted } from "./statistics.js";
@@ -34,6 +35,7 @@ export class TtftCard {
     for (const button of this.tabs) button.ariaPressed = String(button.dataset.choose === view);
     for (const [name, { box }] of Object.entries(this.plots)) box.hidden = name !== view;
     this.element.querySelector("[data-role=legend]").hidden = view !== "parts";
+    setText(this.element.querySelector("[data-role=caption]"), this.app.words.ttft_captions[view]);
     this.drawn = "";
     this.app.invalidate("size");
   }

@@ -6,9 +6,17 @@ import { stepsBand } from "./band_steps.js";
 import { palette } from "./palette.js";
 import { buildScene } from "./scene.js";
 import { Surface } from "./surface.js";
+import { Tables } from "./tables.js";
 
 const REDRAWS = ["data", "view", "own", "theme", "size"];
 const AXIS_HEIGHT = 18;
+
+/** The table beneath them: of the live engine too, whatever the Chat tab shows. */
+export class LiveTables extends Tables {
+  get source() {
+    return this.app.livePart;
+  }
+}
 
 export class LiveLanes {
   constructor(element, app) {

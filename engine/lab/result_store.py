@@ -146,6 +146,8 @@ def _entry(result: Any) -> ResultEntry:
 
 def _summary(side: Any) -> str:
     """How many requests finished in how long, and how fast."""
-    window = f"{int(side['requests']['finished']):,} requests finished in {side['seconds']:.1f} s"
+    finished = int(side["requests"]["finished"])
+    requests = "1 request" if finished == 1 else f"{finished:,} requests"
+    window = f"{requests} finished in {side['seconds']:.1f} s"
     rate = side["throughput"]
     return window if rate is None else f"{window}, {rate:.1f} output tok/s"

@@ -211,8 +211,10 @@ def _latency_words(finding: Finding, verb: str) -> str:
 
 def _throughput_words(findings: Mapping[str, Finding]) -> str:
     finding = findings.get("throughput")
-    if finding is None or not finding.real:
+    if finding is None or is_same(finding.ratio):
         return "leaves throughput unchanged"
+    if not finding.real:
+        return "shows no change in throughput that stands out from noise"
     verb = "raises" if finding.better else "lowers"
     return f"{verb} throughput from {finding.a:.1f} to {finding.b:.1f} tok/s"
 

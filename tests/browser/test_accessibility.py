@@ -15,7 +15,7 @@ from tests.browser.settings_server import serve_settings
 
 Show = Callable[..., Page]
 SCREENS = [(1440, 900), (390, 844)]
-TABLES = ("requests", "steps", "gaps", "growth", "ttft", "roofline")
+TABLES = ("requests", "steps", "gaps", "growth", "kv", "ttft", "roofline")
 
 
 def findings(page: Page) -> list[str]:
@@ -154,6 +154,29 @@ def test_zoom_to_200_per_cent_needs_no_sideways_scroll(browser: Browser, fake: A
         )
         assert sharp == pytest.approx(2, abs=0.02), width
     context.close()
+
+
+def test_the_tab_key_goes_from_header_to_side(show: Show) -> None:
+    page = show("chat")
+    page.evaluate("document.body.tabIndex = -1; document.body.focus()")
+    regions = ("ps-header", "ps-tabs", "ps-headline", "ps-chat", "ps-timeline", "ps-side")
+    seen: list[str] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        inside, ring = page.evaluate(
+            """(regions) => {
+              const { activeElement } = document;
+              const inside = regions.filter((id) => activeElement.closest(`#${id}`)).pop();
+              const { outlineStyle, outlineWidth } = getComputedStyle(activeElement);
+              return [inside ?? null, outlineStyle === 'none' ? 0 : parseFloat(outlineWidth)];
+            }""",
+            regions,
+        )
+        if inside in ("ps-header", "ps-headline", "ps-timeline", "ps-side"):
+            assert ring == 2, inside
+        if inside and (not seen or seen[-1] != inside):
+            seen.append(inside)
+    assert seen == list(regions)
 
 
 def test_every_card_of_the_chat_page_has_its_heading(page: Page, chat: ChatServer) -> None:

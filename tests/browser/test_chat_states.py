@@ -12,7 +12,10 @@ from tests.browser.chat_page import BOX, opened, send, wait_for_end
 from tests.browser.chat_server import ChatServer, serve_chat
 from tests.browser.conftest import free_port
 from tests.stub_service import wait_until
+from ui.recording_routes import RECORDINGS_FOLDER
+from ui.words_replay import REPLAY
 
+RECORDING = RECORDINGS_FOLDER / "first-look.json.gz"
 MANY = SamplingParams(max_tokens=4_000)
 
 
@@ -78,6 +81,21 @@ def test_while_the_model_loads_the_composer_waits_and_keeps_its_text(page: Page)
         wait_until(lambda: server.answers.num_running == 0)
         page.wait_for_timeout(500)
         page.goto("about:blank")  # it must not ask a server that has gone
+
+
+def test_in_a_recording_nothing_is_asked_of_the_live_engine(chat: Page) -> None:
+    send(chat, "once Mine.")
+    wait_for_end(chat)
+    chat.locator("#ps-replay [data-role=file]").set_input_files(RECORDING)
+    expect(chat.locator(".ps-hint")).to_have_text(REPLAY["composer"])
+    for button in ("#ps-send", "#ps-add-visitors", "#ps-long-prompt"):
+        expect(chat.locator(button)).to_be_disabled()
+        expect(chat.locator(button)).to_have_attribute("title", REPLAY["composer"])
+    expect(chat.get_by_role("button", name="Retry")).to_be_hidden()
+    chat.get_by_role("button", name=REPLAY["back"]).click()
+    for button in ("#ps-send", "#ps-add-visitors", "#ps-long-prompt"):
+        expect(chat.locator(button)).to_be_enabled()
+    expect(chat.get_by_role("button", name="Retry")).to_be_visible()
 
 
 def test_a_busy_engine_is_said_before_sending(page: Page) -> None:

@@ -141,3 +141,38 @@ def test_the_live_axis_zooms_about_the_pointer_down_to_its_least(module: Module)
     )
     assert got[0] == [250_000, 450_000]
     assert got[1][1] - got[1][0] == pytest.approx(500)
+
+
+def test_runs_are_sorted_by_a_column_and_those_without_a_value_are_last(module: Module) -> None:
+    head = "<th><button class=ps-sort>p50</button></th><th><button class=ps-sort>p95</button></th>"
+    rows = "".join(
+        f"<tr data-run={name}><th><button class=ps-run>{name}</button></th>"
+        f"<td>-</td><td{value}></td></tr>"
+        for name, value in (("a", ' data-value="0.3"'), ("b", ""), ("c", ' data-value="0.2"'))
+    )
+    found = module(
+        "runs_table.js",
+        """await (async () => {
+          document.body.innerHTML = `<div id=ps-workload-run><p id=ps-workload-report>
+            <i data-result=c></i></p><div id=t></div></div>`;
+          const element = document.querySelector("#t"), opened = [];
+          const write = () => {
+            element.innerHTML = `<table><thead><tr>HEAD</tr></thead><tbody>ROWS</tbody></table>`;
+          };
+          const all = (selector) => [...element.querySelectorAll(selector)];
+          const order = () => all("[data-run]").map((row) => row.dataset.run).join("");
+          const press = (selector, n) => all(selector)[n].click();
+          write();
+          m.watchRuns(element, (name) => opened.push(name));
+          const found = [order()];
+          press(".ps-sort", 1); found.push(order());
+          press(".ps-sort", 1); found.push(order());
+          press(".ps-run", 0);
+          write();
+          await new Promise((done) => setTimeout(done, 50));
+          found.push(order(), opened.join(), element.querySelector("[aria-current]").dataset.run);
+          document.body.innerHTML = "";
+          return found;
+        })()""".replace("HEAD", head).replace("ROWS", rows),
+    )
+    assert found == ["abc", "cab", "acb", "acb", "a", "c"]

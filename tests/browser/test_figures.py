@@ -57,5 +57,5 @@ def test_markup_holds_nothing_gradio_would_take_for_a_template() -> None:
 
 
 def test_every_table_has_a_button_and_words() -> None:
-    markup = "".join((panels.timeline(), panels.ttft(), panels.roofline()))
+    markup = "".join((panels.timeline(), panels.kv_map(), panels.ttft(), panels.roofline()))
     assert set(re.findall(r'data-table="(\w+)"', markup)) == set(words.BROWSER["tables"])

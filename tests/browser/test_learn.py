@@ -66,6 +66,12 @@ def test_a_lesson_goes_from_a_guess_to_the_reason(tab: Page) -> None:
     expect(tab.locator("#ps-lesson-verdict")).to_contain_text("You guessed 300; it was 299.")
     link = tab.locator("#ps-lesson-verdict a").get_attribute("href") or ""
     assert "from __future__" in tab.request.get(f"{tab.url}{link}").text()
+    again = tab.locator("#ps-lesson-finding a").get_attribute("href") or ""
+    tab.goto(f"{tab.url}{again}")  # who follows it need not guess again
+    expect(tab.locator("#ps-lessons input:checked")).to_have_value("growth")
+    expect(numbers).to_contain_text("299 tokens")
+    tab.locator("#ps-lesson-why").click()
+    expect(tab.locator("#ps-lesson-verdict")).to_contain_text("It was 299.")
     tab.locator("#ps-lesson-next").click()
     expect(tab.locator(".ps-lesson-card").first).to_contain_text(LESSON_WORDS["batch"].question)
     expect(tab.locator("#ps-lessons input:checked")).to_have_value("batch")

@@ -10,10 +10,24 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from ui.words import DASH
+from ui.words import CAPTIONS, DASH
 
 Show = Callable[..., Page]
 PARTS = ".ps-plot[data-view=parts]"
+
+
+# Alpha of the faintest pixel amid the cells of the map, of 255.
+FAINTEST = """() => {
+  const canvas = document.querySelector('#ps-kv canvas');
+  const { data, width } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const pitch = width / 36;
+  const middle = (n) => Math.round((n + 0.45) * pitch);
+  const owned = [...Array(36 * 5).keys()];
+  return Math.min(...owned.map((i) => {
+    const [x, y] = [middle(i % 36), middle(Math.floor(i / 36))];
+    return data[4 * (y * width + x) + 3];
+  }));
+}"""
 
 
 def test_headline_numbers_are_those_of_the_feed(show: Show) -> None:
@@ -77,7 +91,10 @@ def test_ttft_parts_add_up_to_the_value_shown(show: Show) -> None:
 
 def test_ttft_over_time_has_a_dot_a_request(show: Show) -> None:
     page = show("many", query="window=all")
+    caption = page.locator("#ps-ttft [data-role=caption]")
+    expect(caption).to_have_text(CAPTIONS["ttft"][1])
     page.click("[data-choose=time]")
+    expect(caption).to_contain_text("bigger for yours")
     time = ".ps-plot[data-view=time]"
     page.wait_for_function(f"document.querySelector('{time}').data?.[0]?.x?.length > 20")
     read = page.evaluate(
@@ -96,6 +113,7 @@ def test_hovering_a_block_a_lane_and_a_legend_entry_points_at_one_request(show: 
     page.wait_for_function("phasescope.app.emphasis === 5")
     page.locator(".ps-kv-legend [data-request='6']").hover()
     page.wait_for_function("phasescope.app.emphasis === 6")
+    page.wait_for_function(f"({FAINTEST})() === 46")  # 18 % of 255
     canvas = page.locator("#ps-kv canvas").bounding_box()
     page.mouse.move(canvas["x"] + 4, canvas["y"] + 4)
     owner = page.evaluate("phasescope.trace.kv.owners[0]")
@@ -104,6 +122,15 @@ def test_hovering_a_block_a_lane_and_a_legend_entry_points_at_one_request(show: 
     expect(page.locator(".ps-drawer h2")).to_have_text(f"R{owner}")
     page.mouse.move(5, 5)
     page.wait_for_function("phasescope.app.emphasis === null")
+    page.wait_for_function(f"({FAINTEST})() > 200")
+    page.keyboard.press("Escape")
+    row = page.locator(".ps-plot[data-view=parts] .barlayer .trace").nth(2).locator("path").nth(4)
+    bar = row.bounding_box()
+    middle = (bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2)
+    page.mouse.move(*middle)
+    page.wait_for_function("phasescope.app.emphasis === 5")
+    page.mouse.click(*middle)
+    expect(page.locator(".ps-drawer h2")).to_have_text("R5")
 
 
 def test_the_block_legend_counts_add_up_to_the_pool(show: Show) -> None:
@@ -172,7 +199,7 @@ def test_own_requests_are_still_own_after_a_reload(show: Show) -> None:
 
 def test_every_chart_has_its_numbers_as_a_table(show: Show) -> None:
     page = show("chat")
-    for name in ("requests", "steps", "gaps", "growth", "ttft", "roofline"):
+    for name in ("requests", "steps", "gaps", "growth", "kv", "ttft", "roofline"):
         page.click(f"[data-table={name}]")
         table = page.locator(f"[data-table-of={name}] table")
         expect(table).to_be_visible()

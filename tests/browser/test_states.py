@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Page, expect
 
 Show = Callable[..., Page]
+LABEL = ".ps-timeline [data-role=label]"
 
 
 TROUBLES = (
@@ -25,6 +27,7 @@ def test_each_trouble_has_a_word_a_sentence_and_its_action(show: Show, fake: Any
     page = show("chat")
     for state, word, action in TROUBLES:
         fake.control(state=state, text=f"Sentence for {state}.")
+        expect(page.get_by_role("status").filter(has_text=word).first).to_be_visible()
         expect(page.locator(".ps-header [data-role=state]")).to_contain_text(word)
         expect(page.locator(".ps-notice [data-role=text]")).to_have_text(f"Sentence for {state}.")
         button = page.locator(".ps-notice button")
@@ -32,6 +35,9 @@ def test_each_trouble_has_a_word_a_sentence_and_its_action(show: Show, fake: Any
             expect(button).to_be_hidden()
         else:
             expect(button).to_have_text(action)
+        if state == "stopped":  # what was measured stays, and says until when
+            expect(page.locator(LABEL)).to_contain_text(re.compile(r"stopped at \d+:\d\d$"))
+            assert page.evaluate("phasescope.trace.steps.length") > 0
     fake.control(state="live")
     expect(page.locator("#ps-notice .ps-notice")).to_be_hidden()
 
@@ -75,8 +81,8 @@ def test_a_silent_server_is_reported_and_recovers(
     fake.control(failing=1)
     expect(page.locator(".ps-header [data-role=state]")).to_have_text("Reconnecting…")
     expect(page.locator(".ps-notice [data-role=text]")).to_contain_text("Charts are frozen")
-    steps = page.evaluate("phasescope.trace.steps.length")
-    assert steps > 0
+    expect(page.locator(LABEL)).to_contain_text(re.compile(r"last data \d+ seconds? ago"))
+    assert page.evaluate("phasescope.trace.steps.length") > 0
     fake.control()
     expect(page.locator(".ps-header [data-role=state]")).to_have_text("Live", timeout=15_000)
     expect(page.locator("#ps-notice .ps-notice")).to_be_hidden()
@@ -115,7 +121,7 @@ def test_idle_charts_stand_still(show: Show, fake: Any) -> None:
     page = show("empty")
     fake.control(scenario="chat", seconds=60)
     expect(page.locator(".ps-header [data-role=state]")).to_have_text("Idle")
-    expect(page.locator(".ps-timeline [data-role=label]")).to_contain_text("idle for")
+    expect(page.locator(LABEL)).to_contain_text("idle for")
     ends = page.evaluate("phasescope.app.view.domain()[1]")
     assert ends == page.evaluate("phasescope.trace.lastEvent()")
     fake.control(seconds=5)

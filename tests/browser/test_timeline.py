@@ -122,6 +122,25 @@ def test_crosshair_goes_through_all_bands_and_reads_out(show: Show) -> None:
     assert "output" in texts(page, "requests")
 
 
+def test_a_tap_sets_the_crosshair(show: Show) -> None:
+    page = show("chat")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(300)
+    page.evaluate(
+        """() => {
+          const canvas = document.querySelector('[data-band=gaps] canvas');
+          const { left, top, width, height } = canvas.getBoundingClientRect();
+          const at = { clientX: left + width / 2, clientY: top + height / 2 };
+          for (const type of ['pointerdown', 'pointerup', 'pointerleave']) {
+            const touch = { ...at, bubbles: true, pointerType: 'touch', pointerId: 7 };
+            canvas.dispatchEvent(new PointerEvent(type, touch));
+          }
+        }"""
+    )
+    expect(page.locator(".ps-crosshair")).to_be_visible()
+    assert re.match(r"0:\d\d\.\d\d · ", label(page))
+
+
 def test_an_open_crosshair_keeps_its_time_while_data_scrolls(show: Show, fake: Any) -> None:
     page = show("chat")
     band = box(page, "gaps")
@@ -311,6 +330,9 @@ def test_a_preempted_request_shows_its_cut_and_second_prefill(show: Show) -> Non
         f"phasescope.trace.requests.get({preempted[0]}).chunks.filter((c) => c[3] === 1).length"
     )
     assert again >= 1
+    page.evaluate(f"phasescope.app.open({preempted[0]})")
+    told = page.locator("[data-role=facts] tr", has_text="Preempted")
+    expect(told).to_contain_text(re.compile(r"(once|\d+ times).*\d recomputed"))
 
 
 def test_canvases_and_lanes_speak(show: Show) -> None:

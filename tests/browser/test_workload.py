@@ -33,7 +33,7 @@ def form(page: Page, url: str) -> Page:
 
 def finished(page: Page) -> Page:
     expect(page.locator("#ps-workload [data-result]")).to_be_attached(timeout=60_000)
-    expect(page.locator("#ps-workload-table")).to_contain_text("Longest pause")
+    expect(page.locator("#ps-workload-table tr[aria-current]")).to_have_count(1)
     expect(page.locator("#ps-workload [data-side=A] canvas[data-role=axis]")).to_be_visible()
     return page
 
@@ -50,6 +50,8 @@ def test_a_run_on_the_engine_is_seen_live_and_ends_in_a_table(form: Page) -> Non
     expect(form.locator(".ps-status")).to_contain_text("of 6 requests ended")
     lanes = form.locator(".ps-live canvas[data-role=lanes]")
     expect(lanes).not_to_have_attribute("aria-label", "Timeline of 0 requests, 0 of them yours.")
+    form.locator(".ps-live [data-table=requests]").click()
+    expect(form.locator(".ps-live .ps-table tbody tr").first).to_contain_text("R1")
     finished(form)
     expect(form.locator("#ps-workload .ps-workload-line")).to_contain_text("6 requests")
     expect(form.locator("#ps-workload-charts .main-svg").first).to_be_visible()
@@ -60,8 +62,28 @@ def test_a_run_on_the_engine_is_seen_live_and_ends_in_a_table(form: Page) -> Non
     entry = form.locator("#ps-workload-list li").first
     expect(entry).to_contain_text("6 requests finished in")
     number = form.locator("#ps-workload-list li").count()
+    expect(form.locator("#ps-workload-table [data-run]")).to_have_count(number)
     entry.locator("[data-delete]").click()
     expect(form.locator("#ps-workload-list li")).to_have_count(number - 1)
+    expect(form.locator("#ps-workload-table [data-run]")).to_have_count(number - 1)
+
+
+def test_runs_lie_beside_each_other_and_open_by_their_names(form: Page) -> None:
+    for requests in ("3", "2"):
+        form.locator("#ps-workload-requests input").fill(requests)
+        form.locator("#ps-workload-start").click()
+        line = form.locator("#ps-workload .ps-workload-line")
+        expect(line).to_contain_text(f"{requests} requests", timeout=60_000)
+    rows = form.locator("#ps-workload-table [data-run]")
+    expect(rows.first).to_have_attribute("aria-current", "true")
+    expect(rows.first).to_contain_text("2 requests")
+    rows.nth(1).get_by_role("button", name=re.compile("^Open: Chat")).click()
+    expect(rows.nth(1)).to_have_attribute("aria-current", "true")
+    expect(line).to_contain_text("3 requests")
+    form.locator("#ps-workload-numbers summary").click()
+    expect(form.locator("#ps-workload-numbers")).to_contain_text("Sent late by at most")
+    form.set_viewport_size({"width": 390, "height": 844})
+    assert form.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_a_simulated_run_is_labelled(form: Page) -> None:
@@ -91,13 +113,17 @@ def test_a_trace_file_is_read_and_its_bad_rows_are_named(form: Page, tmp_path: P
     path.write_text('{"timestamp": 0, "input_length": 20, "output_length": 4}\n"nonsense"\n')
     form.get_by_role("radio", name=re.compile("^From a trace file")).check()
     form.locator("#ps-workload-file input[type=file]").set_input_files(path)
-    expect(form.locator("#ps-workload-card")).to_contain_text("mine.jsonl")
-    expect(form.locator("#ps-workload-card")).to_contain_text("1 loaded and 1 rejected")
+    expect(form.locator("#ps-workload-trace-card")).to_contain_text("mine.jsonl")
+    expect(form.locator("#ps-workload-trace-card")).to_contain_text("1 loaded and 1 rejected")
+    expect(form.locator("#ps-workload-card")).to_be_hidden()
     expect(form.locator(".ps-rejected")).to_contain_text("Line 2: ")
     form.locator("#ps-workload-start").click()
     finished(form)
     expect(form.locator("#ps-workload .ps-workload-line")).to_contain_text("A trace file")
     expect(form.locator("#ps-workload-run")).not_to_contain_text("mine.jsonl")
+    form.get_by_role("radio", name=re.compile("^Chat")).check()
+    expect(form.locator("#ps-workload-trace-card")).to_be_hidden()
+    expect(form.locator("#ps-workload-card svg").first).to_be_visible()
 
 
 def test_a_length_distribution_asks_only_for_what_it_needs(form: Page) -> None:

@@ -76,6 +76,16 @@ def test_fewer_than_six_pairs_never_have_a_winner() -> None:
     assert all(finding.better is None for finding in verdict.findings.values())
 
 
+def test_a_throughput_that_differs_by_chance_is_not_called_unchanged() -> None:
+    b = [
+        *runs(3, **(BASE | {"longest_pause__max": 0.3, "throughput": 60.0})),
+        *runs(3, **(BASE | {"longest_pause__max": 0.3, "throughput": 90.0})),
+    ]
+    a = [*runs(3, **BASE | {"throughput": 90.0}), *runs(3, **BASE | {"throughput": 89.0})]
+    sentence = judge(a, b, "chunked prefill").sentence
+    assert sentence.endswith("shows no change in throughput that stands out from noise.")
+
+
 def test_a_gain_its_cost_and_the_throughput_are_named() -> None:
     b = runs(6, **(BASE | {"longest_pause__max": 0.309, "ttft__max": 1.6}))
     verdict = judge(runs(6, **BASE), b, "chunked prefill")

@@ -104,6 +104,22 @@ def test_only_a_second_in_which_nobody_got_a_token_is_called_so(
     assert LESSONS["stall"].measure(changed).bracket.text.startswith(words)
 
 
+def test_answers_whose_tokens_are_delivered_one_after_another_are_silent_together() -> None:
+    result = result_of("stall")
+    side = result.sides[0]
+    long = max(side.timeline.requests, key=lambda record: record.num_prompt_tokens)
+    others = [record for record in side.timeline.requests if record is not long]
+    told = [
+        replace(record, token_delivered=(number / 1e3, 3 + number / 1e3))
+        for number, record in enumerate(others)
+    ]
+    timeline = replace(side.timeline, requests=(*told, long))
+    changed = replace(result, sides=(replace(side, timeline=timeline), result.sides[1]))
+    bracket = LESSONS["stall"].measure(changed).bracket
+    assert (bracket.start, bracket.end) == ((len(others) - 1) / 1e3, 3.0)
+    assert bracket.text == "no token for 3.00 s"
+
+
 @pytest.mark.parametrize(("factor", "answer"), [(0.01, 0), (100.0, 2)])
 def test_the_right_guess_follows_from_the_run(factor: float, answer: int) -> None:
     """Writing that takes `factor` times as long makes another guess right."""

@@ -201,6 +201,18 @@ def test_what_is_not_streamed_has_no_first_token(place: Place) -> None:
     assert not workload_figures.gaps(result.sides[0].gap_percentiles).layout.annotations
 
 
+def test_a_trace_that_is_read_late_overwrites_no_shapes_card() -> None:
+    with gr.Blocks() as page:
+        fields = workload_fields.TrafficFields("form")
+        fields.connect()
+    written: dict[int, set[str]] = {}
+    for event in page.fns.values():
+        for output in event.outputs:
+            written.setdefault(output._id, set()).add(event.fn.__name__)
+    describers = [names for names in written.values() if names & {"_describe", "_describe_trace"}]
+    assert sorted(map(sorted, describers)) == [["_describe"], ["_describe_trace"]]
+
+
 def test_bad_rows_of_a_file_are_listed_by_line(tmp_path: Path, place: Place) -> None:
     rows = [
         {"timestamp": 0, "input_length": 20, "output_length": 4},
