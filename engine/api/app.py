@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from engine.api.access import Access
 from engine.api.errors import add_error_handlers
+from engine.api.guard import Arrivals
 from engine.api.metrics import CONTENT_TYPE, EngineMetrics
 from engine.api.routes import router
 from engine.service import EngineService
@@ -61,6 +62,8 @@ def create_api(
             allow_headers=("*",),
             expose_headers=("X-Request-ID", "Retry-After"),
         )
+
+    app.add_middleware(Arrivals, now=service.clock.now)  # the last one added is the outermost
 
     @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

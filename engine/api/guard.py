@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine.api.access import Access
 from engine.api.errors import ApiError
@@ -17,6 +19,25 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 
 CLIENT_GONE = 499
 """The status, nginx's, of a reply that nobody reads; it only shows in the server's log."""
+
+
+class Arrivals:
+    """Notes when each request came, by the clock `now`; see `arrival`.
+
+    Requests that came together are all noted before work on the first begins: the others' wait for
+    it belongs to their time to first token, as their clients see it.
+    """
+
+    def __init__(self, app: ASGIApp, now: Callable[[], float]) -> None:
+        self._app = app
+        self._now = now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI prescribes."""
+        if scope["type"] == "http":
+            scope.setdefault("state", {})["arrival"] = self._now()
+            await asyncio.sleep(0)
+        await self._app(scope, receive, send)
 
 
 class _JsonRequest(Request):
@@ -34,11 +55,8 @@ class _JsonRequest(Request):
         return self._value
 
 
-def guarded_route(access: Access, now: Callable[[], float]) -> type[APIRoute]:
-    """A class of routes that ask `access` first and hand on bodies that are strict JSON.
-
-    They note when a request came, by the clock `now`; see `arrival`.
-    """
+def guarded_route(access: Access) -> type[APIRoute]:
+    """A class of routes that ask `access` first and hand on bodies that are strict JSON."""
 
     class GuardedRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -46,7 +64,6 @@ def guarded_route(access: Access, now: Callable[[], float]) -> type[APIRoute]:
             has_body = self.body_field is not None
 
             async def guarded(request: Request) -> Response:
-                request.state.arrival = now()
                 access.check_origin(request)
                 access.check_key(request)
                 if not has_body:
@@ -63,7 +80,7 @@ def guarded_route(access: Access, now: Callable[[], float]) -> type[APIRoute]:
 
 
 def arrival(request: Request) -> float:
-    """When a guarded route was given the request, before its body was read."""
+    """When the request came, before its body was read; `Arrivals` notes it."""
     time: float = request.state.arrival
     return time
 

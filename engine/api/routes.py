@@ -59,7 +59,7 @@ def router(service: EngineService, access: Access) -> APIRouter:
     """The routes of one service."""
     api = _Api(service, access)
     routes = APIRouter(
-        route_class=guarded_route(access, service.clock.now),
+        route_class=guarded_route(access),
         dependencies=[Security(HTTPBearer(auto_error=False))],
         responses=_REFUSALS,
         strict_content_type=False,

@@ -54,7 +54,9 @@ class Prompts:
         self._tokenizer = tokenizer
         self._num_tokens = num_tokens
         texts = (tokenizer.decode([token]) for token in range(len(tokenizer)))
-        self._words = sorted({text.strip() for text in texts if _WORD.fullmatch(text)})
+        words = sorted({text.strip() for text in texts if _WORD.fullmatch(text)})
+        # With words of one token the length comes out at once; not every tokenizer has them.
+        self._words = [word for word in words if self._is_one_token(f" {word}")] or words
         if not self._words:
             raise PhaseScopeError("No token of this model is a word, so no prompt can be written.")
 
@@ -62,6 +64,9 @@ class Prompts:
         """`count` texts; another seed gives other ones."""
         random = Random(seed)
         return [self._text(random) for _ in range(count)]
+
+    def _is_one_token(self, text: str) -> bool:
+        return len(self._tokenizer.encode(text, add_special_tokens=False)) == 1
 
     def _text(self, random: Random) -> str:
         words: list[str] = []

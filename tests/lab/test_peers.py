@@ -242,8 +242,9 @@ class Words:
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(self._texts[token] for token in tokens)
 
-    def encode(self, text: str) -> list[int]:
-        return [0, *(self._texts.index(f" {word}") for word in text.split())]
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        start = [0] if add_special_tokens else []
+        return [*start, *(self._texts.index(f" {word}") for word in text.split())]
 
 
 def test_prompts_have_the_length_that_was_asked_for_and_share_no_opening() -> None:
@@ -254,9 +255,19 @@ def test_prompts_have_the_length_that_was_asked_for_and_share_no_opening() -> No
     assert prompts.make(4, seed=1) == texts[:4]
 
 
+def test_words_of_several_tokens_are_left_out_where_others_are() -> None:
+    class Halves(Words):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            ids = super().encode(text, add_special_tokens)
+            return [token for one in ids for token in ([1, one] if one == 4 else [one])]
+
+    assert Prompts(Halves(), 9).make(20, seed=1)
+    assert not any("blue" in text for text in Prompts(Halves(), 9).make(20, seed=1))
+
+
 def test_a_length_that_no_prompt_can_have_is_refused() -> None:
     class Pairs(Words):
-        def encode(self, text: str) -> list[int]:
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
             return [0, 0] * len(text.split())
 
     with pytest.raises(PhaseScopeError, match="exactly 7 tokens"):

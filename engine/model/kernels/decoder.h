@@ -54,8 +54,8 @@ struct Activations {
   }
 };
 
-// Calls done(row, strip, low, high) for every row and strip: sums of two panels, biases added,
-// rounded as T. The panels of a strip are `apart` panels from each other.
+// Calls done(row, strip, low, high) for every row and strip: sums of two panels, biases added. The
+// panels of a strip are `apart` panels from each other.
 template <typename T, typename F>
 void product(Team& team, Rows<T> x, const Weights<T>& weights, int64_t apart, F&& done) {
   constexpr int64_t kPieces = 8;  // a thread, at least
@@ -68,7 +68,7 @@ void product(Team& team, Rows<T> x, const Weights<T>& weights, int64_t apart, F&
       const Lanes low_bias = weights.bias_of(low), high_bias = weights.bias_of(high);
       multiply(from, weights.inputs, weights.panel(low), weights.panel(high),
                [&](int64_t row, Lanes a, Lanes b) {
-                 done(row, strip, rounded<T>(a + low_bias), rounded<T>(b + high_bias));
+                 done(row, strip, a + low_bias, b + high_bias);
                });
     }
   });
@@ -89,8 +89,8 @@ template <typename T>
 void multiply_add(Team& team, Rows<T> x, const Weights<T>& weights, Rows<T> out) {
   product(team, x, weights, 1, [&](int64_t row, int64_t strip, Lanes low, Lanes high) {
     T* to = out[row] + strip * 2 * kPanel;
-    store(load(to) + low, to);
-    store(load(to + kPanel) + high, to + kPanel);
+    store(load(to) + rounded<T>(low), to);
+    store(load(to + kPanel) + rounded<T>(high), to + kPanel);
   });
 }
 
@@ -99,7 +99,7 @@ template <typename T>
 void multiply_gated(Team& team, Rows<T> x, const Weights<T>& weights, Rows<T> out) {
   product(team, x, weights, weights.outputs / 2 / kPanel,
           [&](int64_t row, int64_t strip, Lanes gate, Lanes up) {
-            store(gated<T>(gate, up), out[row] + strip * kPanel);
+            store(gated<T>(rounded<T>(gate), rounded<T>(up)), out[row] + strip * kPanel);
           });
 }
 

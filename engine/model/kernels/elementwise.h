@@ -41,7 +41,7 @@ void rotate(const T* x, const T* cosine, const T* sine, T* out, int64_t size) {
 // silu(gate) * up.
 template <typename T>
 inline Lanes gated(Lanes gate, Lanes up) {
-  return rounded<T>(gate / (1.0f + exponential(-gate))) * up;
+  return rounded<T>(quotient_as<T>(gate, 1.0f + exponential_as<T>(-gate))) * up;
 }
 
 }  // namespace phasescope

@@ -171,6 +171,8 @@ inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t cou
   const Integers oldest = window > 0 ? own - static_cast<int32_t>(window) : own * 0 - 1;
   const Lanes nothing = Lanes{} - std::numeric_limits<float>::infinity();
   Lanes peak = Lanes{} - std::numeric_limits<float>::max();
+  // Keys that every query sees: most, of a long prompt.
+  const int64_t seen_by_all = window > 0 ? 0 : position + 1 - first;
   for (int64_t i = 0; i < length; ++i) {
     float* at = room.scores.data() + i * kQueries;
     const int32_t key = static_cast<int32_t>(first + i);
@@ -180,7 +182,7 @@ inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t cou
       if (context.softcap > 0.0f)
         for (int n = 0; n < kQueries; ++n)
           scores[n] = context.softcap * std::tanh(scores[n] / context.softcap);
-      scores = (own >= key) & (oldest < key) ? scores : nothing;
+      if (i >= seen_by_all) scores = (own >= key) & (oldest < key) ? scores : nothing;
     }
     store(scores, at);
     peak = scores > peak ? scores : peak;
@@ -189,7 +191,7 @@ inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t cou
   for (int64_t i = 0; i < length; i += 2) {
     auto weight = [&](int64_t row) {
       const Lanes scores = load(room.scores.data() + row * kQueries);
-      const Lanes weights = scores > nothing ? exponential(scores - peak) : Lanes{};
+      const Lanes weights = scores > nothing ? exponential_as<c10::BFloat16>(scores - peak) : Lanes{};
       total += weights;
       return __builtin_convertvector(halves_of(weights), Words);
     };
