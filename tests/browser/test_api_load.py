@@ -34,6 +34,12 @@ def server() -> Iterator[ChatServer]:
         yield running
 
 
+def test_what_serving_costs_leaves_browsers_and_clients_out() -> None:
+    figures = Figures(alone=[100.0, 100.0], served=[45.0, 50.0], taken=[1.0, 1.0])
+    assert figures.ratio == 0.475
+    assert figures.ratio_on_what_was_left(cores=2) == 0.95
+
+
 def test_pages_stay_live_and_no_stream_fails(browser: Browser, server: ChatServer) -> None:
     context = browser.new_context()
     watching = context.new_page()
@@ -51,4 +57,5 @@ def test_pages_stay_live_and_no_stream_fails(browser: Browser, server: ChatServe
     assert answers == [Answer(TOKENS, "")] * (STREAMS - 8)
     assert figures.errors == []
     assert max(figures.silences) < 10.0
+    assert all(taken > 0 for taken in figures.taken), "browsers take some of the cores"
     context.close()
