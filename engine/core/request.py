@@ -102,6 +102,16 @@ class SamplingParams:
         """Whether the most likely token is taken, without a draw."""
         return self.temperature == 0.0
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether a penalty depends on how often a token was written."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @property
+    def penalises(self) -> bool:
+        """Whether any of the three penalties is on."""
+        return self.repetition_penalty != 1.0 or self.counts_tokens
+
 
 def _check_float(
     name: str, value: object, low: float, high: float, *, open_low: bool = False

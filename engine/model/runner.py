@@ -174,11 +174,7 @@ class TorchRunner:
 
 def _sampling_row(chunk: Chunk) -> SamplingRow:
     request, params = chunk.request, chunk.request.params
-    penalised = (
-        params.repetition_penalty != 1.0
-        or params.presence_penalty != 0.0
-        or params.frequency_penalty != 0.0
-    )
+    penalised = params.penalises  # else nobody asks for the tokens, of which there may be many
     return SamplingRow(
         params=params,
         seed=request.seed,

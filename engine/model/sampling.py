@@ -47,17 +47,6 @@ class SamplingRow:
     end_token_ids: frozenset[int]
 
     @property
-    def penalised(self) -> bool:
-        """Whether any of the three penalties is on."""
-        params = self.params
-        return params.repetition_penalty != 1.0 or self.counted
-
-    @property
-    def counted(self) -> bool:
-        """Whether a penalty depends on how often a token was written."""
-        return self.params.presence_penalty != 0.0 or self.params.frequency_penalty != 0.0
-
-    @property
     def masks_end(self) -> bool:
         """Whether end tokens are ruled out at this position."""
         params = self.params
@@ -144,11 +133,11 @@ def _token(token_id: float, raw_peak: float, peak: float) -> SampledToken:
 
 def _adjust(raw: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
     """Scores [num_rows, vocab_size] with penalties and end-token mask; `raw` if neither is on."""
-    if not any(row.penalised or row.masks_end for row in rows):
+    if not any(row.params.penalises or row.masks_end for row in rows):
         return raw
     scores = raw.clone()
     for row, row_scores in zip(rows, scores, strict=True):
-        if row.penalised:
+        if row.params.penalises:
             _penalise(row_scores, row)
         if row.masks_end:
             row_scores.index_fill_(0, _ids(row_scores, row.end_token_ids), float("-inf"))
@@ -167,7 +156,7 @@ def _penalise(scores: Tensor, row: SamplingRow) -> None:
         penalty = max(params.repetition_penalty, limits.tiny)
         values = torch.where(values < 0, values * penalty, values / penalty)
         scores[seen] = values.clamp(max=limits.max)
-    if row.counted:
+    if row.params.counts_tokens:
         counts = Counter(_known(scores, row.output_token_ids))
         written = _ids(scores, counts)
         times = to_device(list(counts.values()), torch.long, scores.device)
