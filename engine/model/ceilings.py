@@ -27,9 +27,11 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from engine.core.capacity import Ceilings, ModelShape
+from engine.core.errors import OutOfMemory
 from engine.core.plan import Chunk, StepPlan
 from engine.core.request import Phase, Request, SamplingParams, Timeline
 from engine.model.devices import describe_device, free_bytes
+from engine.model.kernels import build_key
 from engine.model.runner import TorchRunner
 
 _ROW_COUNTS = (16, 64, 256, 1024, 4096, 16384)
@@ -57,7 +59,8 @@ def measure_ceilings(
 
     runner: what computes steps, a plain one by default; its pool is empty afterwards.
     cache: a JSON file to keep the result in. One that was measured with another device, thread
-    count, torch or model is ignored and replaced; one that cannot be written is done without.
+    count, torch, model, runner or build of its kernels is ignored and replaced; one that cannot be
+    written is done without.
     """
     matrices = _matrices(model, device)
     if not matrices:
@@ -75,17 +78,15 @@ def measure_ceilings(
         for _ in range(_ROUNDS):
             flops = max(flops, _peak_flops(model, matrices, device, share))
             bandwidth = max(bandwidth, _peak_bandwidth(matrices, device, share))
-    body = sum(_weight(matrix).numel() for matrix in _body(model, matrices))
-    fitting = int(0.1 * seconds * flops / (2 * body)) if body else 1  # in the time that there is
-    rows = max(1, min(_PROMPT_ROWS, runner.num_positions, fitting))
-    smallest, prompt = (
-        _best_seconds(partial(runner.run, _plan(count, runner)), device, 0.1 * seconds, calls=1)
-        for count in (1, rows)
-    )
-    runner.reset()
-    # A step may be faster than its products one by one; none may stand above the roof.
-    flops = max(flops, 2 * rows * body / prompt)
+    # A step may be faster than its products one by one, and should not stand above the roof.
+    smallest = _step_seconds(runner, 1, device, 0.1 * seconds)
     bandwidth = max(bandwidth, _weight_bytes(matrices) / smallest)
+    body = sum(_weight(matrix).numel() for matrix in _body(model, matrices))
+    rows = _prompt_rows(model, runner, int(0.1 * seconds * flops / max(1, 2 * body)))
+    with contextlib.suppress(OutOfMemory):  # its products alone have been measured
+        prompt = _step_seconds(runner, rows, device, 0.1 * seconds)
+        flops = max(flops, 2 * rows * body / prompt)
+    runner.reset()
     overhead = max(0.0, smallest - _weight_bytes(matrices) / bandwidth)
     measured = Ceilings(flops, bandwidth, overhead)
     if cache is not None:
@@ -223,6 +224,17 @@ def _run(products: list[partial[Tensor]]) -> None:
         product()
 
 
+def _prompt_rows(model: PreTrainedModel, runner: TorchRunner, in_time: int) -> int:
+    """Positions of the prompt to measure: as many as context, pool and time have room for."""
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return max(1, min(_PROMPT_ROWS, runner.num_positions, context or _PROMPT_ROWS, in_time))
+
+
+def _step_seconds(runner: TorchRunner, count: int, device: torch.device, seconds: float) -> float:
+    """The least time of a step over `count` positions."""
+    return _best_seconds(partial(runner.run, _plan(count, runner)), device, seconds, calls=1)
+
+
 def _plan(count: int, runner: TorchRunner) -> StepPlan:
     """A whole step over `count` positions of one request, to be computed often."""
     request = Request(
@@ -270,7 +282,7 @@ def _key(matrices: list[nn.Module], device: torch.device, runner: TorchRunner) -
         torch.__version__,
         torch.get_num_threads(),
         type(runner).__name__,
-        runner.kernels,
+        build_key() if runner.kernels else "",
         *[(tuple(_weight(matrix).shape), str(_weight(matrix).dtype)) for matrix in matrices],
     ]
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

@@ -2,8 +2,7 @@
 
 Most decoder-only models share one layer: two RMS norms, rotary attention, a gated feed-forward
 with SiLU. Such layers are recognised by their parts, not by the model's name, and each replacement
-is compared with the layer it replaces, in a prefill and a decoding step, before it stays. A model
-whose layers have all been replaced is computed with a single call for all of them.
+is compared with the layer it replaces, in a prefill and a decoding step, before it stays.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _NORMS = {"q_norm", "k_norm"}
 _FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 # Of the spread of what a layer adds. Both round alike, so what differs is the order of sums.
-_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 # Some models scale queries by position beyond some length; rotary positions come as an argument.
 _FAR = 100_000
 
@@ -155,92 +154,6 @@ def _lay_side_by_side(matrices: list[nn.Module]) -> None:
         matrix.register_buffer("weight", piece.view(matrix.weight.shape))
 
 
-class FusedStack(nn.Module):
-    """All of a model's layers as a single call.
-
-    In float32 prompts go layer by layer: without the processor's tiles torch's own products are
-    faster for many tokens. Raises ValueError where the kernels cannot take the layers' weights, or
-    where these differ in more than those and their windows.
-    """
-
-    def __init__(self, layers: list[FusedLayer]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-        first = layers[0]
-        self._call = first.call
-        self._calls = [layer.call for layer in layers]
-        self._eps = _eps_of(first)
-        alike = {(_eps_of(layer), layer.call._replace(layer=0, window=None)) for layer in layers}
-        if len(alike) > 1:
-            raise ValueError("the layers differ in more than their weights")
-        self._windows = [layer.call.window or 0 for layer in layers]
-        self._parts = [part for layer in layers for part in _parts_of(layer)]
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        *,
-        position_embeddings: tuple[Tensor, Tensor],
-        kv_step: StepContext,
-        **keywords: Any,
-    ) -> Tensor:
-        """`[1, num_tokens, hidden_size]` -> the same shape, as the layers it replaces."""
-        everyone, call = kv_step.everyone, self._call
-        in_tiles = hidden_states.dtype == torch.bfloat16
-        if everyone is None or (kv_step.rows and not in_tiles):
-            for layer in self.layers:
-                hidden_states = layer(
-                    hidden_states,
-                    position_embeddings=position_embeddings,
-                    kv_step=kv_step,
-                    **keywords,
-                )
-            return hidden_states
-        like = hidden_states.new_empty(call.head_dim)
-        pool = [
-            tensor
-            for one in self._calls
-            for tensor in kv_step.cache.layer(one.layer, like, one.num_kv_heads)
-        ]
-        total = hidden_states.clone()
-        torch.ops.phasescope.run_layers(
-            total,
-            *position_embeddings,
-            kv_step.places,
-            everyone.rows,
-            everyone.counts,
-            everyone.lengths,
-            everyone.starts,
-            everyone.blocks,
-            everyone.block_size,
-            self._parts,
-            pool,
-            self._windows,
-            self._eps,
-            call.scale,
-            call.softcap or 0.0,
-        )
-        return total
-
-
-def _eps_of(layer: FusedLayer) -> tuple[float, float, float]:
-    before, after = layer.input_norm, layer.output_norm
-    return before.variance_epsilon, after.variance_epsilon, layer.head_eps
-
-
-def _parts_of(layer: FusedLayer) -> list[Tensor]:
-    """A layer's tensors in the order in which `run_layers` takes them."""
-    norms = [layer.input_norm, layer.output_norm, layer.query_norm, layer.key_norm]
-    none = layer.input_norm.weight.new_empty(0)
-    parts = [norm.weight.detach() if norm is not None else none.detach() for norm in norms]
-    for projection in layer.projections:
-        panels = projection.panels
-        if panels is None:
-            raise ValueError("the weights do not fill our kernels' panels")
-        parts += [panels, projection.bias]
-    return parts
-
-
 class _Seen(NamedTuple):
     """One call of a layer."""
 
@@ -256,7 +169,7 @@ def fuse_layers(model: PreTrainedModel, step: Callable[[], list[AttentionCall]])
     returns what its layers asked of attention. The kernels must have been loaded.
     """
     weight = next(model.parameters())
-    fusable = weight.device.type == "cpu" and weight.dtype in _TOLERANCE
+    fusable = weight.device.type == "cpu" and weight.dtype in TOLERANCE
     if not fusable or hasattr(model, "hf_device_map"):
         return 0
     found = [
@@ -281,7 +194,7 @@ def fuse_layers(model: PreTrainedModel, step: Callable[[], list[AttentionCall]])
         for handle in handles:
             handle.remove()
     num_found, replaced = len(found), 0
-    tolerance = _TOLERANCE[weight.dtype]
+    tolerance = TOLERANCE[weight.dtype]
     while found:
         # Taken off the list, so that a layer's weights go as soon as their copy is in its place.
         parent, name, layer = found.pop()
@@ -298,39 +211,6 @@ def fuse_layers(model: PreTrainedModel, step: Callable[[], list[AttentionCall]])
             "%d of %d layers compute otherwise than they look", num_found - replaced, num_found
         )
     return replaced
-
-
-def stack_layers(model: PreTrainedModel, step: Callable[[], Tensor]) -> bool:
-    """Put a model's layers into one `FusedStack` where all are fused; whether they were.
-
-    step: computes a prefill and a decoding step with kernels, and returns the logits, which must
-    stay the same within rounding.
-    """
-    for parent in model.modules():
-        for name, child in parent.named_children():
-            layers = list(child) if isinstance(child, nn.ModuleList) else []
-            fused = [layer for layer in layers if isinstance(layer, FusedLayer)]
-            if fused and len(fused) == len(layers):
-                return _stack(parent, name, fused, step)
-    return False
-
-
-def _stack(
-    parent: nn.Module, name: str, layers: list[FusedLayer], step: Callable[[], Tensor]
-) -> bool:
-    expected = step()
-    try:
-        setattr(parent, name, nn.ModuleList([FusedStack(layers)]))
-        logits = step()
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        log.info("Decoding goes layer by layer: %s", error)
-    else:
-        tolerance = _TOLERANCE[layers[0].input_norm.weight.dtype]
-        if torch.allclose(logits, expected, rtol=tolerance, atol=tolerance * expected.std().item()):
-            return True
-        log.info("Decoding goes layer by layer: all at once gives other logits")
-    setattr(parent, name, nn.ModuleList(layers))
-    return False
 
 
 def _agrees(layer: nn.Module, fused: FusedLayer, seen: _Seen, tolerance: float) -> bool:

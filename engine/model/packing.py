@@ -181,7 +181,7 @@ def pack_linear_layers(model: PreTrainedModel, step: Callable[[], Tensor]) -> in
 
 
 def _packable(weight: Tensor) -> bool:
-    """Whether this processor, number format and torch gain by oneDNN's layout."""
+    """Whether weights are laid out anew: in half precision, with oneDNN to fall back on."""
     if weight.device.type != "cpu" or weight.dtype != torch.bfloat16:
         return False
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # as torch has it

@@ -10,10 +10,11 @@ import logging
 import torch
 from transformers import PreTrainedModel
 
-from engine.model.fusing import fuse_layers, stack_layers
+from engine.model.fusing import fuse_layers
 from engine.model.kernels import load_kernels
 from engine.model.packing import pack_linear_layers
 from engine.model.probe import probe_decoding, probe_logits
+from engine.model.stacking import stack_layers
 
 log = logging.getLogger(__name__)
 

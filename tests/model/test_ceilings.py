@@ -21,6 +21,7 @@ from engine.core.capacity import Ceilings
 from engine.core.clock import MonotonicClock
 from engine.core.config import EngineConfig
 from engine.core.engine import Engine
+from engine.core.errors import OutOfMemory
 from engine.core.plan import NoText, StepPlan, StepResult
 from engine.core.records import StepRecord
 from engine.core.request import Request, SamplingParams, Timeline
@@ -126,6 +127,24 @@ def test_steps_of_the_runner_that_serves_count_too() -> None:
     assert measured.flops_per_second > 100 * plain.flops_per_second
     assert measured.bytes_per_second > 100 * plain.bytes_per_second
     assert measured.overhead_seconds < 1e-9
+
+
+def test_a_prompt_is_no_longer_than_the_models_context() -> None:
+    config = GPT2Config(vocab_size=500, n_embd=64, n_layer=2, n_head=4, n_positions=48)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    runner = TorchRunner(model, num_blocks=40)
+    assert measure_ceilings(model, CPU, seconds=0.1, runner=runner).flops_per_second > 0
+
+
+def test_a_prompt_that_takes_too_much_memory_is_done_without() -> None:
+    class Small(TorchRunner):
+        def run(self, plan: StepPlan) -> StepResult:
+            if plan.num_tokens > 1:
+                raise OutOfMemory("too large")
+            return super().run(plan)
+
+    runner = Small(llama(), num_blocks=40)
+    assert measure_ceilings(llama(), CPU, seconds=0.1, runner=runner).flops_per_second > 0
 
 
 def test_measuring_leaves_the_model_as_it_was() -> None:

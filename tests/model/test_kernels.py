@@ -151,7 +151,7 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 
 def test_the_kernels_use_the_threads_that_torch_has() -> None:
     """Without OpenMP, torch's parallel loops are compiled into plain ones, without a word."""
-    folder = cached_folder(f"kernels-{kernels._key()}", _never, cache_folder())
+    folder = cached_folder(f"kernels-{kernels.build_key()}", _never, cache_folder())
     assert b"GOMP_parallel" in (folder / "kernels.so").read_bytes()
 
 

@@ -20,7 +20,7 @@ from torch.utils import cpp_extension
 from engine.core.errors import PhaseScopeError
 from engine.model.cache import cache_folder, cached_folder
 
-__all__ = ["available", "has_tiles", "load_kernels"]
+__all__ = ["available", "build_key", "has_tiles", "load_kernels"]
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def load_kernels(root: Path | None = None) -> bool:
     if available():
         return True
     try:
-        folder = cached_folder(f"kernels-{_key()}", _compile, root or cache_folder())
+        folder = cached_folder(f"kernels-{build_key()}", _compile, root or cache_folder())
         # torch leaves this function, and the compiler's name below, without types.
         torch.ops.load_library(str(folder / _LIBRARY))  # type: ignore[no-untyped-call]
     except (PhaseScopeError, OSError, subprocess.SubprocessError) as error:
@@ -76,7 +76,7 @@ def _compile(folder: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
 
 
-def _key() -> str:
+def build_key() -> str:
     """Differs wherever another build is needed: a home folder may be shared between machines."""
     digest = hashlib.blake2b(digest_size=12)
     sources = [path.read_text() for path in sorted(_FOLDER.glob("*.[ch]*"))]

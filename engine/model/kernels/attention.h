@@ -19,8 +19,8 @@ struct Context {
   float scale, softcap;            // softcap: 0 for none
 };
 
-// Calls f(index, place, count, ahead) for runs of at most kLanes neighbouring places of the context;
-// the next run begins at the place `ahead`.
+// Calls f(index, place, count, ahead) for runs of at most kLanes neighbouring places of the
+// context; the next run begins at the place `ahead`.
 template <typename F>
 inline void for_each_tile(const Context& context, F&& f) {
   int64_t position = context.first;
@@ -62,8 +62,8 @@ inline float soften(float* scores, int64_t length, float softcap) {
   return total;
 }
 
-// N queries of one KV head over its context, heads of kLanes * CHUNKS numbers. `scores` has room for
-// N * (end - first + kLanes) numbers.
+// N queries of one KV head over its context, heads of kLanes * CHUNKS numbers. `scores` has room
+// for N * (end - first + kLanes) numbers.
 template <typename T, int N, int CHUNKS>
 void attend(const T* query, const T* keys, const T* values, const Context& context, float* scores,
             T* out) {
@@ -205,7 +205,7 @@ void attend_some(const T* query, const T* keys, const T* values, const Context& 
   attend<T, N, CHUNKS>(query, keys, values, context, scores, out);
 }
 
-// The same for one query and heads of any size.
+// The same for one query and heads of any size; `scores` has room for `dim` numbers more.
 template <typename T>
 void attend_any(const T* query, const T* keys, const T* values, const Context& context,
                 int64_t dim, float* scores, T* out) {
@@ -221,7 +221,8 @@ void attend_any(const T* query, const T* keys, const T* values, const Context& c
     }
   });
   const float total = soften(scores, length, context.softcap);
-  std::vector<float> result(dim, 0.0f);
+  float* result = scores + length;
+  std::fill_n(result, dim, 0.0f);
   for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t) {
     for (int64_t j = 0; j < count; ++j) {
       const T* value = values + (place + j) * context.stride;
@@ -251,7 +252,9 @@ void attend_group(const T* query, const T* keys, const T* values, const Context&
 }
 
 // Numbers that `attend_head` needs for contexts of up to `longest` positions.
-inline int64_t room_for_scores(int64_t longest) { return 4 * (longest + kLanes); }
+inline int64_t room_for_scores(int64_t longest, int64_t dim) {
+  return 4 * (longest + kLanes) + dim;
+}
 
 // The `group` queries [group, dim] that share a KV head, over its context.
 template <typename T>

@@ -29,7 +29,7 @@ struct Layer {
 
 struct Shape {
   int64_t hidden, heads, kv_heads, dim, intermediate;
-  float scale, softcap, input_eps, output_eps, head_eps;
+  float scale, input_eps, output_eps, head_eps;
 
   int64_t width() const { return (heads + 2 * kv_heads) * dim; }
   int64_t group() const { return heads / kv_heads; }
@@ -112,26 +112,40 @@ void norm_all(Team& team, Rows<T> x, int64_t width, const T* weight, float eps, 
   });
 }
 
+// What a thread needs while it computes; allocated before the team sets out.
+template <typename T>
+struct Room {
+  Numbers<T> head;
+  Numbers<float> scores;
+#if PHASESCOPE_AMX
+  PrefillRoom prefill;
+#endif
+
+  // longest: of all contexts; blocks: whether some prompts go in blocks.
+  Room(int64_t dim, int64_t longest, [[maybe_unused]] bool blocks)
+      : head(dim),
+        scores(room_for_scores(longest, dim))
+#if PHASESCOPE_AMX
+        ,
+        prefill(dim, blocks ? longest : 0)
+#endif
+  {
+  }
+};
+
 // Rotates all queries in place, and stores keys, rotated, and values in the pool.
 template <typename T>
 void rotate_all(Team& team, const Layer<T>& layer, const Shape& shape, const Batch<T>& batch,
-                Rows<T> qkv) {
+                Rows<T> qkv, Room<T>& room) {
   constexpr int64_t kRows = 4;
   const int64_t dim = shape.dim, stride = shape.kv_heads * dim;
+  const Turn<T> how{shape.heads,      shape.kv_heads, dim, layer.query_norm,
+                    layer.key_norm, shape.head_eps};
   team.share(batch.size, kRows, [&](int64_t begin, int64_t end) {
-    Numbers<T> normed(dim);
     for (int64_t row = begin; row < end; ++row) {
-      auto turn = [&](T* head, const T* norm, T* to) {
-        std::copy_n(head, dim, normed.data());
-        if (norm != nullptr) normalise(head, norm, normed.data(), dim, shape.head_eps);
-        rotate(normed.data(), batch.cosine + row * dim, batch.sine + row * dim, to, dim);
-      };
-      T* head = qkv[row];
-      for (int64_t h = 0; h < shape.heads; ++h, head += dim) turn(head, layer.query_norm, head);
-      T* key = layer.keys + batch.places[row] * stride;
-      for (int64_t h = 0; h < shape.kv_heads; ++h, head += dim)
-        turn(head, layer.key_norm, key + h * dim);
-      std::copy_n(head, stride, layer.values + batch.places[row] * stride);
+      const int64_t place = batch.places[row] * stride;
+      turn_token(how, qkv[row], batch.cosine + row * dim, batch.sine + row * dim,
+                 room.head.data(), qkv[row], layer.keys + place, layer.values + place);
     }
   });
 }
@@ -177,7 +191,7 @@ void attend_token(const Layer<T>& layer, const Shape& shape, const Sequences& se
   const int64_t row = sequences.rows[r] + piece.first;
   const Context context =
       sequences.context(r, sequences.counts[r] - piece.first - 1, shape.kv_heads * dim,
-                        shape.scale, layer.window, shape.softcap);
+                        shape.scale, layer.window, 0.0);
   attend_head(qkv[row] + piece.head * group * dim, layer.keys + piece.head * dim,
               layer.values + piece.head * dim, context, group, dim, scores,
               out[row] + piece.head * group * dim);
@@ -200,16 +214,18 @@ class Attention {
 #endif
   }
 
+  // Whether some prompts go in blocks.
+  bool in_blocks() const { return !pieces_.turned().empty(); }
+
   // On every thread of the team.
-  void run(Team& team, const Layer<T>& layer) {
-    Numbers<float> scores(room_for_scores(sequences_.longest));
+  void run(Team& team, const Layer<T>& layer, Room<T>& room) {
 #if PHASESCOPE_AMX
     if constexpr (!std::is_same_v<T, float>)
-      if (!values_.empty()) return run_blocks(team, layer, scores.data());
+      if (in_blocks()) return run_blocks(team, layer, room);
 #endif
     const std::vector<Piece>& all = pieces_.all();
     team.share(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t) {
-      attend_token(layer, shape_, sequences_, all[begin], qkv_, scores.data(), out_);
+      attend_token(layer, shape_, sequences_, all[begin], qkv_, room.scores.data(), out_);
     });
   }
 
@@ -223,30 +239,28 @@ class Attention {
   }
 
 #if PHASESCOPE_AMX
-  void run_blocks(Team& team, const Layer<T>& layer, float* scores) {
+  void run_blocks(Team& team, const Layer<T>& layer, Room<T>& room) {
     const int64_t dim = shape_.dim, stride = shape_.kv_heads * dim, group = shape_.group();
     team.share(static_cast<int64_t>(values_.size()), 1, [&](int64_t i, int64_t) {
       const int64_t r = pieces_.turned()[i / shape_.kv_heads], h = i % shape_.kv_heads;
-      const Context all = sequences_.context(r, 0, stride, shape_.scale, 0, shape_.softcap);
+      const Context all = sequences_.context(r, 0, stride, shape_.scale, 0, 0.0);
       values_[i].take(layer.values + h * dim, all, dim);
     });
-    PrefillRoom room(dim, sequences_.longest);
     const std::vector<Piece>& all = pieces_.all();
     team.share(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t) {
       const Piece& piece = all[begin];
       const int64_t r = piece.request, count = sequences_.counts[r];
       if (turned_[r] < 0)
-        return attend_token(layer, shape_, sequences_, piece, qkv_, scores, out_);
+        return attend_token(layer, shape_, sequences_, piece, qkv_, room.scores.data(), out_);
       const Context context =
-          sequences_.context(r, count - piece.first - piece.count, stride, shape_.scale,
-                             0, shape_.softcap);
+          sequences_.context(r, count - piece.first - piece.count, stride, shape_.scale, 0, 0.0);
       const int64_t row = sequences_.rows[r] + piece.first;
       const int64_t position = sequences_.lengths[r] - count + piece.first;
       shape_tiles(kTileRows, kTileRows);
       for (int64_t head = piece.head * group; head < (piece.head + 1) * group; ++head)
         attend_block(qkv_[row] + head * dim, qkv_.stride, piece.count, position,
                      layer.keys + piece.head * dim, values_[turned_[r] + piece.head], context,
-                     layer.window, dim, room, out_[row] + head * dim, out_.stride);
+                     layer.window, dim, room.prefill, out_[row] + head * dim, out_.stride);
       _tile_release();
     });
   }
@@ -271,12 +285,15 @@ void run_layers(const std::vector<Layer<T>>& layers, const Shape& shape, const B
   for (int64_t row = 0; row < size; ++row)
     std::copy_n(hidden + row * shape.hidden, shape.hidden, total.rows[row]);
   Attention<T> attention(shape, sequences, qkv.rows, mixed.rows);
-  Team::run([&](Team& team) {
+  std::vector<Room<T>> rooms(at::get_num_threads(),
+                             Room<T>(shape.dim, sequences.longest, attention.in_blocks()));
+  Team::run([&](Team& team, int thread) {
+    Room<T>& room = rooms[thread];
     for (const Layer<T>& layer : layers) {
       norm_all(team, total.rows, shape.hidden, layer.input_norm, shape.input_eps, normed.rows);
       multiply_all(team, normed.rows, layer.qkv, qkv.rows);
-      rotate_all(team, layer, shape, batch, qkv.rows);
-      attention.run(team, layer);
+      rotate_all(team, layer, shape, batch, qkv.rows, room);
+      attention.run(team, layer, room);
       multiply_add(team, mixed.rows, layer.output, total.rows);
       norm_all(team, total.rows, shape.hidden, layer.output_norm, shape.output_eps, normed.rows);
       multiply_gated(team, normed.rows, layer.gate_up, activated.rows);

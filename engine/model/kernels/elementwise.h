@@ -38,6 +38,32 @@ void rotate(const T* x, const T* cosine, const T* sine, T* out, int64_t size) {
   });
 }
 
+// How a token's queries and keys are turned; the norms are null where there are none.
+template <typename T>
+struct Turn {
+  int64_t heads, kv_heads, dim;
+  const T *query_norm, *key_norm;
+  float eps;
+};
+
+// One token's row of qkv: queries and keys, normalised and rotated, and values go where they
+// belong. queries may be the row's own; scratch has room for one head.
+template <typename T>
+void turn_token(const Turn<T>& how, const T* row, const T* cosine, const T* sine, T* scratch,
+                T* queries, T* keys, T* values) {
+  auto turn = [&](const T* norm, T* out) {
+    if (norm != nullptr)
+      normalise(row, norm, scratch, how.dim, how.eps);
+    else
+      std::copy_n(row, how.dim, scratch);
+    rotate(scratch, cosine, sine, out, how.dim);
+    row += how.dim;
+  };
+  for (int64_t h = 0; h < how.heads; ++h) turn(how.query_norm, queries + h * how.dim);
+  for (int64_t h = 0; h < how.kv_heads; ++h) turn(how.key_norm, keys + h * how.dim);
+  std::copy_n(row, how.kv_heads * how.dim, values);
+}
+
 // silu(gate) * up.
 template <typename T>
 inline Lanes gated(Lanes gate, Lanes up) {

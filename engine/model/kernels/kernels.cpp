@@ -1,6 +1,6 @@
 // What a step does on a CPU: between its matrix products, in attention over the paged KV pool, and,
-// where the layers are of the common shape, all of it. Each is one pass over memory where torch's
-// own operators need several and a temporary for each.
+// where the layers are of the common shape, in all of them. Each is one pass over memory where
+// torch's own operators need several and a temporary for each.
 //
 // Arithmetic is in float32.
 
@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -112,23 +111,13 @@ at::Tensor rotate_and_store(const at::Tensor& qkv, const at::Tensor& cosine,
     T* q = query.mutable_data_ptr<T>();
     T* k = keys.mutable_data_ptr<T>();
     T* v = values.mutable_data_ptr<T>();
-    const float epsilon = static_cast<float>(eps);
+    const Turn<T> how{heads, kv_heads, dim, query_norm, key_norm, static_cast<float>(eps)};
     at::parallel_for(0, tokens, std::max<int64_t>(1, kGrain / width), [&](int64_t a, int64_t b) {
-      Numbers<T> normed(dim);
+      Numbers<T> scratch(dim);
       for (int64_t t = a; t < b; ++t) {
-        const T* row = in + t * width;
-        auto turn = [&](const T* head, const T* norm, T* out) {
-          if (norm != nullptr) {
-            normalise(head, norm, normed.data(), dim, epsilon);
-            head = normed.data();
-          }
-          rotate(head, c + t * dim, s + t * dim, out, dim);
-        };
-        for (int64_t h = 0; h < heads; ++h, row += dim)
-          turn(row, query_norm, q + (t * heads + h) * dim);
-        for (int64_t h = 0; h < kv_heads; ++h, row += dim)
-          turn(row, key_norm, k + (place[t] * kv_heads + h) * dim);
-        std::copy_n(row, kv_heads * dim, v + place[t] * kv_heads * dim);
+        const int64_t at = place[t] * kv_heads * dim;
+        turn_token(how, in + t * width, c + t * dim, s + t * dim, scratch.data(),
+                   q + t * heads * dim, k + at, v + at);
       }
     });
   });
@@ -164,7 +153,7 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
     const T* v = values.const_data_ptr<T>();
     T* to = out.mutable_data_ptr<T>();
     at::parallel_for(0, items, grain, [&](int64_t a, int64_t b) {
-      Numbers<float> scores(room_for_scores(sequences.longest));
+      Numbers<float> scores(room_for_scores(sequences.longest, dim));
       for (int64_t item = a; item < b; ++item) {
         const int64_t r = item / kv_heads, h = item % kv_heads;
         const Context context = sequences.context(r, 0, kv_heads * dim, scale, window, softcap);
@@ -179,6 +168,15 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
 bool has_tiles() {
 #if PHASESCOPE_AMX
   return may_use_tiles();
+#else
+  return false;
+#endif
+}
+
+// Whether prompts' attention runs on tiles.
+bool fills_tiles_op(int64_t dim, int64_t block_size) {
+#if PHASESCOPE_AMX
+  return may_use_tiles() && fills_tiles(dim, block_size);
 #else
   return false;
 #endif
@@ -233,7 +231,7 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& panels, const at::Tens
   at::Tensor out = empty_rows(x, panels.size(0) * kPanel);
   with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
     const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs);
-    Team::run([&](Team& team) { multiply_all(team, from, weights, to); });
+    Team::run([&](Team& team, int) { multiply_all(team, from, weights, to); });
   });
   return out;
 }
@@ -245,7 +243,7 @@ void project_add(const at::Tensor& x, const at::Tensor& panels, const at::Tensor
   with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
     TORCH_CHECK(out.numel() == from.count * weights.outputs, "out does not fit the weights");
     const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs);
-    Team::run([&](Team& team) { multiply_add(team, from, weights, to); });
+    Team::run([&](Team& team, int) { multiply_add(team, from, weights, to); });
   });
 }
 
@@ -254,7 +252,7 @@ at::Tensor project_gated(const at::Tensor& x, const at::Tensor& panels, const at
   at::Tensor out = empty_rows(x, panels.size(0) * kPanel / 2);
   with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
     const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs / 2);
-    Team::run([&](Team& team) { multiply_gated(team, from, weights, to); });
+    Team::run([&](Team& team, int) { multiply_gated(team, from, weights, to); });
   });
   return out;
 }
@@ -270,15 +268,61 @@ const T* norm_of(const at::Tensor& weight, int64_t size, bool optional) {
   return weight.numel() ? weight.const_data_ptr<T>() : nullptr;
 }
 
+template <typename T>
+Layer<T> layer_of(const at::Tensor* part, at::Tensor keys, at::Tensor values, int64_t window) {
+  check(keys, "keys");
+  check(values, "values");
+  const at::Tensor* weights = part + kFirstWeights;
+  Layer<T> layer{};
+  layer.qkv = weights_of<T>(weights[0], weights[1]);
+  layer.output = weights_of<T>(weights[2], weights[3]);
+  layer.gate_up = weights_of<T>(weights[4], weights[5]);
+  layer.down = weights_of<T>(weights[6], weights[7]);
+  layer.input_norm = norm_of<T>(part[kInputNorm], layer.qkv.inputs, false);
+  layer.output_norm = norm_of<T>(part[kOutputNorm], layer.qkv.inputs, false);
+  layer.query_norm = norm_of<T>(part[kQueryNorm], keys.size(2), true);
+  layer.key_norm = norm_of<T>(part[kKeyNorm], keys.size(2), true);
+  layer.keys = keys.mutable_data_ptr<T>();
+  layer.values = values.mutable_data_ptr<T>();
+  layer.window = window;
+  return layer;
+}
+
+// The shape that all layers have.
+template <typename T>
+Shape shape_of(const std::vector<Layer<T>>& layers, int64_t kv_heads, int64_t dim, double scale,
+               at::ArrayRef<double> eps) {
+  const Layer<T>& first = layers.front();
+  const Shape shape{first.qkv.inputs,
+                    first.output.inputs / dim,
+                    kv_heads,
+                    dim,
+                    first.down.inputs,
+                    static_cast<float>(scale),
+                    static_cast<float>(eps[0]),
+                    static_cast<float>(eps[1]),
+                    static_cast<float>(eps[2])};
+  for (const Layer<T>& layer : layers)
+    TORCH_CHECK(
+        layer.qkv.inputs == shape.hidden && layer.qkv.outputs == shape.width() &&
+            layer.output.inputs == shape.heads * dim && layer.output.outputs == shape.hidden &&
+            layer.gate_up.inputs == shape.hidden && layer.down.outputs == shape.hidden &&
+            layer.gate_up.outputs == 2 * shape.intermediate &&
+            layer.down.inputs == shape.intermediate && shape.heads % kv_heads == 0,
+        "the layers' weights do not fit each other");
+  return shape;
+}
+
 // hidden [batch, hidden_size] through all layers, in place: request r's counts[r] tokens are the
-// rows from rows[r] on, and the last of its lengths[r] positions. parts: for each layer its norms (input, output, query, key), and panels and bias of
-// qkv, attention output, gate and up, down; pool: keys and values of each layer; windows: how far
-// back each sees, 0 for all; eps: of the input, output and head norms. The rest as above.
+// rows from rows[r] on, and the last of its lengths[r] positions. parts: for each layer its norms
+// (input, output, query, key), and panels and bias of qkv, attention output, gate and up, down;
+// pool: keys and values of each layer; windows: how far back each sees, 0 for all; eps: of the
+// input, output and head norms. The rest as above.
 void run_layers_op(at::Tensor& hidden, const at::Tensor& cosine, const at::Tensor& sine,
                    const at::Tensor& places, const at::Tensor& rows, const at::Tensor& counts,
                    const at::Tensor& lengths, const at::Tensor& starts, const at::Tensor& blocks,
-                   int64_t block_size, at::TensorList parts, at::TensorList pool, at::IntArrayRef windows,
-                   at::ArrayRef<double> eps, double scale, double softcap) {
+                   int64_t block_size, at::TensorList parts, at::TensorList pool,
+                   at::IntArrayRef windows, at::ArrayRef<double> eps, double scale) {
   check(hidden, "hidden");
   check(cosine, "cosine");
   check(sine, "sine");
@@ -288,13 +332,16 @@ void run_layers_op(at::Tensor& hidden, const at::Tensor& cosine, const at::Tenso
                   pool.size() == static_cast<size_t>(2 * num_layers) && eps.size() == 3,
               "parts, pool and windows of every layer expected");
   const int64_t kv_heads = pool[0].size(1), dim = pool[0].size(2), num_places = pool[0].size(0);
+  for (const at::Tensor& one : pool)
+    TORCH_CHECK(one.sizes() == pool[0].sizes(), "all layers' pools must have one shape");
   TORCH_CHECK(cosine.numel() == batch * dim && sine.numel() == batch * dim,
               "one rotation a token and dimension expected");
   const Sequences sequences =
       sequences_of(rows, counts, lengths, starts, blocks, block_size, batch, num_places);
-  TORCH_CHECK(std::accumulate(sequences.counts, sequences.counts + sequences.count, int64_t{0}) ==
-                  batch,
-              "every row must belong to a request");
+  int64_t covered = 0;
+  for (int64_t r = 0; r < sequences.count; covered += sequences.counts[r++])
+    TORCH_CHECK(sequences.rows[r] == covered, "requests must follow each other in the batch");
+  TORCH_CHECK(covered == batch, "every row must belong to a request");
   for (int64_t i = 0; i < batch; ++i) {
     const int64_t place = places.const_data_ptr<int64_t>()[i];
     TORCH_CHECK(place >= 0 && place < num_places, "a place lies outside the pool");
@@ -304,47 +351,10 @@ void run_layers_op(at::Tensor& hidden, const at::Tensor& cosine, const at::Tenso
     if constexpr (PHASESCOPE_AMX || std::is_same_v<T, float>) {
       TORCH_CHECK((std::is_same_v<T, float>) || has_tiles(), "no tiles are to be had here");
       std::vector<Layer<T>> layers;
-      Shape shape{};
-      for (int64_t i = 0; i < num_layers; ++i) {
-        const at::Tensor *part = &parts[i * kParts], *weights = part + kFirstWeights;
-        at::Tensor keys = pool[2 * i], values = pool[2 * i + 1];
-        check(keys, "keys");
-        check(values, "values");
-        Layer<T> layer{};
-        layer.qkv = weights_of<T>(weights[0], weights[1]);
-        layer.output = weights_of<T>(weights[2], weights[3]);
-        layer.gate_up = weights_of<T>(weights[4], weights[5]);
-        layer.down = weights_of<T>(weights[6], weights[7]);
-        const Shape own{layer.qkv.inputs,
-                        layer.output.inputs / dim,
-                        kv_heads,
-                        dim,
-                        layer.down.inputs,
-                        static_cast<float>(scale),
-                        static_cast<float>(softcap),
-                        static_cast<float>(eps[0]),
-                        static_cast<float>(eps[1]),
-                        static_cast<float>(eps[2])};
-        if (i == 0) shape = own;
-        TORCH_CHECK(hidden.numel() == batch * own.hidden && own.hidden == shape.hidden &&
-                        own.heads == shape.heads && own.intermediate == shape.intermediate &&
-                        own.heads % kv_heads == 0 && layer.output.inputs == own.heads * dim &&
-                        layer.qkv.outputs == own.width() && layer.output.outputs == own.hidden &&
-                        layer.gate_up.inputs == own.hidden && layer.down.outputs == own.hidden &&
-                        layer.gate_up.outputs == 2 * own.intermediate &&
-                        own.intermediate % kPanel == 0,
-                    "a layer's weights do not fit each other");
-        TORCH_CHECK(keys.sizes() == pool[0].sizes() && values.sizes() == pool[0].sizes(),
-                    "keys and values must have one shape");
-        layer.input_norm = norm_of<T>(part[kInputNorm], own.hidden, false);
-        layer.output_norm = norm_of<T>(part[kOutputNorm], own.hidden, false);
-        layer.query_norm = norm_of<T>(part[kQueryNorm], dim, true);
-        layer.key_norm = norm_of<T>(part[kKeyNorm], dim, true);
-        layer.keys = keys.mutable_data_ptr<T>();
-        layer.values = values.mutable_data_ptr<T>();
-        layer.window = windows[i];
-        layers.push_back(layer);
-      }
+      for (int64_t i = 0; i < num_layers; ++i)
+        layers.push_back(layer_of<T>(&parts[i * kParts], pool[2 * i], pool[2 * i + 1], windows[i]));
+      const Shape shape = shape_of(layers, kv_heads, dim, scale, eps);
+      TORCH_CHECK(hidden.numel() == batch * shape.hidden, "hidden does not fit the layers");
       const Batch<T> tokens{batch, cosine.const_data_ptr<T>(), sine.const_data_ptr<T>(),
                             places.const_data_ptr<int64_t>()};
       run_layers(layers, shape, tokens, sequences, hidden.mutable_data_ptr<T>());
@@ -369,13 +379,15 @@ TORCH_LIBRARY(phasescope, library) {
       "Tensor(a!) out) -> ()",
       decode_attention);
   library.def("has_tiles() -> bool", has_tiles);
+  library.def("fills_tiles(int dim, int block_size) -> bool", fills_tiles_op);
   library.def("project(Tensor x, Tensor panels, Tensor bias) -> Tensor", project);
   library.def("project_add(Tensor x, Tensor panels, Tensor bias, Tensor(a!) out) -> ()",
               project_add);
   library.def("project_gated(Tensor x, Tensor panels, Tensor bias) -> Tensor", project_gated);
   library.def(
       "run_layers(Tensor(a!) hidden, Tensor cosine, Tensor sine, Tensor places, Tensor rows, "
-      "Tensor counts, Tensor lengths, Tensor starts, Tensor blocks, int block_size, Tensor[] parts, "
-      "Tensor(b!)[] pool, int[] windows, float[] eps, float scale, float softcap) -> ()",
+      "Tensor counts, Tensor lengths, Tensor starts, Tensor blocks, int block_size, "
+      "Tensor[] parts, "
+      "Tensor(b!)[] pool, int[] windows, float[] eps, float scale) -> ()",
       run_layers_op);
 }

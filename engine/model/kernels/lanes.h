@@ -163,7 +163,7 @@ template <typename T>
 inline Lanes exponential_as(Lanes x) {
 #if defined(__AVX512F__)
   if constexpr (!std::is_same_v<T, float>) {
-    // 2^n times the first terms of 2^rest: off by less than one part in 20,000.
+    // 2^n times the first terms of 2^rest: off by less than one part in 17,000.
     const __m512 scaled = bits<__m512>(x * 1.44269504f);
     const __m512 n = _mm512_roundscale_ps(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const Lanes r = bits<Lanes>(scaled) - bits<Lanes>(n);

@@ -135,8 +135,8 @@ void weigh_values(const c10::BFloat16* values, int64_t stride, const uint32_t* w
 }
 
 // `count` neighbouring queries of one head, the first at `position`, `stride` numbers apart; their
-// results go to `out`, `out_stride` apart. `context` tells what the last query sees; window: how many
-// positions back each sees, 0 for all. Tiles must have been shaped as whole.
+// results go to `out`, `out_stride` apart. `context` tells what the last query sees; window: how
+// many positions back each sees, 0 for all. Tiles must have been shaped as whole.
 inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t count,
                          int64_t position, const c10::BFloat16* keys, const TurnedValues& values,
                          const Context& context, int64_t window, int64_t dim, PrefillRoom& room,
@@ -179,9 +179,6 @@ inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t cou
     Lanes scores = nothing;
     if (key < context.end) {
       scores = load(at) * context.scale;
-      if (context.softcap > 0.0f)
-        for (int n = 0; n < kQueries; ++n)
-          scores[n] = context.softcap * std::tanh(scores[n] / context.softcap);
       if (i >= seen_by_all) scores = (own >= key) & (oldest < key) ? scores : nothing;
     }
     store(scores, at);
@@ -191,7 +188,8 @@ inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t cou
   for (int64_t i = 0; i < length; i += 2) {
     auto weight = [&](int64_t row) {
       const Lanes scores = load(room.scores.data() + row * kQueries);
-      const Lanes weights = scores > nothing ? exponential_as<c10::BFloat16>(scores - peak) : Lanes{};
+      const Lanes weights =
+          scores == nothing ? Lanes{} : exponential_as<c10::BFloat16>(scores - peak);
       total += weights;
       return __builtin_convertvector(halves_of(weights), Words);
     };

@@ -18,7 +18,8 @@ namespace phasescope {
 
 class Team {
  public:
-  // Calls f(team) on each of torch's threads; returns when all are done.
+  // Calls f(team, thread) on each of torch's threads, numbered from 0; returns when all are done.
+  // f must not throw: the others would wait for it.
   template <typename F>
   static void run(F&& f) {
     Team team;
@@ -26,7 +27,7 @@ class Team {
     {
 #pragma omp single
       team.size_ = omp_get_num_threads();
-      f(team);
+      f(team, omp_get_thread_num());
     }
   }
 
@@ -49,7 +50,8 @@ class Team {
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
       arrived_.store(0, std::memory_order_relaxed);
       next_.store(0, std::memory_order_relaxed);
-      round_.store(round + 1, std::memory_order_release);
+      // In order before the look for sleepers in notify_all, which would miss one otherwise.
+      round_.store(round + 1, std::memory_order_seq_cst);
       round_.notify_all();
       return;
     }
