@@ -23,7 +23,18 @@ from typing import Any
 import httpx
 
 from engine.core.errors import PhaseScopeError
-from engine.lab.truth_tools import AIPerf, Load, Measured, Outside, Tool, VllmBench
+from engine.lab.truth_tools import (
+    LONGEST_GAP,
+    MEDIAN_GAP,
+    TPOT,
+    TTFT,
+    AIPerf,
+    Load,
+    Measured,
+    Outside,
+    Tool,
+    VllmBench,
+)
 from engine.model.cache import cache_folder
 from engine.telemetry.metrics import percentile
 
@@ -43,7 +54,10 @@ Pair = tuple[Measured, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far one figure agrees over all joined requests; differences are outside minus ours."""
+    """How far one figure agrees over all joined requests; differences are outside minus ours.
+
+    judged: whether it has to; else the tool measures something a little different.
+    """
 
     figure: str
     outside_p50: float
@@ -51,6 +65,7 @@ class Agreement:
     difference_p50: float
     difference_max: float
     within: float
+    judged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +83,12 @@ class Truth:
 
     @property
     def holds(self) -> bool:
-        """Whether every request is joined with equal tokens, and all figures agree."""
+        """Whether every request is joined with equal tokens, and all that is judged agrees."""
         rate = abs(self.our_throughput / self.outside_throughput - 1)
         return (
             self.joined == self.sent == self.equal_token_counts
             and rate <= RELATIVE
-            and all(agreement.within >= SHARE for agreement in self.agreements)
+            and all(one.within >= SHARE for one in self.agreements if one.judged)
         )
 
 
@@ -139,14 +154,15 @@ def _compare(tool: Tool, load: Load, parent: Path) -> Truth:
 
 def compare(tool: str, concurrency: int, outside: Outside, pairs: Sequence[Pair]) -> Truth:
     """What a tool measured beside our records of the same requests."""
+    figures = {
+        TTFT: [(a.ttft, 1e3 * b["ttft_seconds"]) for a, b in pairs],
+        TPOT: [(a.tpot, 1e3 * b["tpot_seconds"]) for a, b in pairs],
+        MEDIAN_GAP: [(_p50(a.gaps), _p50(_our_gaps(b))) for a, b in pairs],
+        LONGEST_GAP: [(max(a.gaps), max(_our_gaps(b))) for a, b in pairs],
+    }
     agreements = [
-        _agree("TTFT", [(a.ttft, 1e3 * b["ttft_seconds"]) for a, b in pairs]),
-        _agree("TPOT", [(a.tpot, 1e3 * b["tpot_seconds"]) for a, b in pairs]),
-        _agree("longest output gap", [(max(a.gaps), max(_our_gaps(b))) for a, b in pairs]),
+        _agree(name, values, judged=name in outside.judged) for name, values in figures.items()
     ]
-    if outside.itl_is_gaps:
-        medians = [(_p50(a.gaps), _p50(_our_gaps(b))) for a, b in pairs]
-        agreements.append(_agree("median output gap", medians))
     return Truth(
         tool=tool,
         concurrency=concurrency,
@@ -178,7 +194,7 @@ def _our_gaps(record: dict[str, Any]) -> list[float]:
     return [1e3 * gap for gap in record["output_gaps_seconds"]]
 
 
-def _agree(figure: str, pairs: Sequence[tuple[float, float]]) -> Agreement:
+def _agree(figure: str, pairs: Sequence[tuple[float, float]], *, judged: bool) -> Agreement:
     differences = [outside - ours for outside, ours in pairs]
     close = [abs(outside - ours) <= max(ABSOLUTE_MS, RELATIVE * outside) for outside, ours in pairs]
     return Agreement(
@@ -188,6 +204,7 @@ def _agree(figure: str, pairs: Sequence[tuple[float, float]]) -> Agreement:
         difference_p50=_p50(differences),
         difference_max=max(differences, key=abs),
         within=sum(close) / len(close),
+        judged=judged,
     )
 
 
@@ -259,6 +276,7 @@ def _print_table(results: Sequence[Truth]) -> None:
             print(
                 f"{row.figure:>34}{row.outside_p50:>10.1f}{row.ours_p50:>10.1f}"
                 f"{row.difference_p50:>11.2f}{row.difference_max:>10.2f}{row.within:>19.0%}"
+                f"{'' if row.judged else '  told only'}"
             )
 
 

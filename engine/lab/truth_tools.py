@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 from engine.core.errors import PhaseScopeError
 
+TTFT, TPOT = "TTFT", "TPOT"
+MEDIAN_GAP, LONGEST_GAP = "median output gap", "longest output gap"
 TIMEOUT_SECONDS = 1200
 _VLLM_BENCH = (
     "import argparse; from vllm.benchmarks.serve import add_cli_args, main; "
@@ -51,13 +53,12 @@ class Measured:
 class Outside:
     """One run: every request by the id that was sent, and output tokens a second over all.
 
-    itl_is_gaps: the tool's ITL are the gaps between events, so each of them is to agree with ours;
-    else it is a request's mean, and of the gaps the longest has to.
+    judged: the figures that are to agree with ours; others are told beside them.
     """
 
     requests: dict[str, Measured]
     throughput: float
-    itl_is_gaps: bool
+    judged: frozenset[str]
 
 
 class Tool(Protocol):
@@ -103,7 +104,8 @@ class AIPerf:
         return Outside(
             requests=dict(_aiperf_request(json.loads(row)) for row in rows),
             throughput=float(summary["output_token_throughput"]["avg"]),
-            itl_is_gaps=False,
+            # Its ITL is a request's mean; single gaps it takes when its own parsing is done.
+            judged=frozenset({TTFT, TPOT}),
         )
 
 
@@ -141,7 +143,8 @@ class VllmBench:
                 for index, row in enumerate(rows)
             },
             throughput=float(result["output_throughput"]),
-            itl_is_gaps=True,
+            # Its TTFT has in it that the clocks of a burst start before its first request is sent.
+            judged=frozenset({TPOT, MEDIAN_GAP, LONGEST_GAP}),
         )
 
 

@@ -10,7 +10,16 @@ import pytest
 
 from engine.core.errors import PhaseScopeError
 from engine.lab.truth import Truth, compare, main
-from engine.lab.truth_tools import AIPerf, Load, Measured, Outside
+from engine.lab.truth_tools import (
+    LONGEST_GAP,
+    MEDIAN_GAP,
+    TPOT,
+    TTFT,
+    AIPerf,
+    Load,
+    Measured,
+    Outside,
+)
 
 GAPS = (20.0, 30.0, 25.0)
 
@@ -29,7 +38,12 @@ def ours(start: float) -> dict[str, Any]:
     }
 
 
-def run(*, changed: int = 1, itl_is_gaps: bool = True, missing: int = 0, **changes: Any) -> Truth:
+ALL = frozenset({TTFT, TPOT, MEDIAN_GAP, LONGEST_GAP})
+
+
+def run(
+    *, changed: int = 1, judged: frozenset[str] = ALL, missing: int = 0, **changes: Any
+) -> Truth:
     """Twenty requests, the first of them changed."""
     same = Measured(ttft=201.0, tpot=25.0, gaps=GAPS, output_tokens=4)
     measured = [*[replace(same, **changes)] * changed, *[same] * (20 - changed)]
@@ -38,7 +52,7 @@ def run(*, changed: int = 1, itl_is_gaps: bool = True, missing: int = 0, **chang
     outside = Outside(
         requests={str(number): one for number, one in enumerate(measured)},
         throughput=rate,
-        itl_is_gaps=itl_is_gaps,
+        judged=judged,
     )
     return compare("a tool", 1, outside, pairs[missing:])
 
@@ -64,9 +78,13 @@ def test_the_share_that_agrees_is_told() -> None:
     assert found["median output gap"].within == 1.0
 
 
-def test_gaps_are_compared_one_by_one_only_where_they_are_the_tools_itl() -> None:
-    figures = [agreement.figure for agreement in run(itl_is_gaps=False).agreements]
-    assert figures == ["TTFT", "TPOT", "longest output gap"]
+def test_what_a_tool_measures_otherwise_is_told_and_not_judged() -> None:
+    far = run(changed=20, judged=frozenset({TPOT}), ttft=400.0)
+    assert far.holds
+    told = {one.figure: one for one in far.agreements if not one.judged}
+    assert set(told) == {TTFT, MEDIAN_GAP, LONGEST_GAP}
+    assert told[TTFT].within == 0.0
+    assert not run(changed=20, judged=frozenset({TPOT}), tpot=400.0).holds
 
 
 def test_every_request_must_be_joined_with_equal_token_counts() -> None:
