@@ -17,6 +17,10 @@ struct Context {
   int64_t block_size, first, end;  // positions [first, end)
   int64_t stride;                  // elements from one place to the next
   float scale, softcap;            // softcap: 0 for none
+
+  int64_t place_of(int64_t position) const {
+    return blocks[position / block_size] * block_size + position % block_size;
+  }
 };
 
 // Calls f(index, place, count, ahead) for runs of at most kLanes neighbouring places of the
@@ -25,14 +29,10 @@ template <typename F>
 inline void for_each_tile(const Context& context, F&& f) {
   int64_t position = context.first;
   while (position < context.end) {
-    const int64_t within = position % context.block_size;
-    const int64_t left = std::min(context.block_size - within, context.end - position);
-    const int64_t place = context.blocks[position / context.block_size] * context.block_size;
-    const int64_t count = std::min(left, kLanes);
+    const int64_t in_block = context.block_size - position % context.block_size;
+    const int64_t count = std::min({in_block, context.end - position, kLanes});
     const int64_t next = std::min(position + count, context.end - 1);
-    const int64_t ahead =
-        context.blocks[next / context.block_size] * context.block_size + next % context.block_size;
-    f(position - context.first, place + within, count, ahead);
+    f(position - context.first, context.place_of(position), count, context.place_of(next));
     position += count;
   }
 }

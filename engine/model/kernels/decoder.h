@@ -258,7 +258,7 @@ class Attention {
       const int64_t position = sequences_.lengths[r] - count + piece.first;
       shape_tiles(kTileRows, kTileRows);
       for (int64_t head = piece.head * group; head < (piece.head + 1) * group; ++head)
-        attend_block(qkv_[row] + head * dim, qkv_.stride, piece.count, position,
+        attend_block({qkv_[row] + head * dim, qkv_.stride, piece.count, position},
                      layer.keys + piece.head * dim, values_[turned_[r] + piece.head], context,
                      layer.window, dim, room.prefill, out_[row] + head * dim, out_.stride);
       _tile_release();

@@ -40,16 +40,11 @@ struct TurnedValues {
   void take(const c10::BFloat16* values, const Context& context, int64_t dim) {
     for (int64_t position = 0; position < context.end; position += kKeys) {
       const int64_t count = std::min(kKeys, context.end - position);
-      const c10::BFloat16* from = values + place_of(context, position) * context.stride;
+      const c10::BFloat16* from = values + context.place_of(position) * context.stride;
       for (int64_t d = 0; d < dim; ++d)
         for (int64_t i = 0; i < count; ++i)
           numbers[d * stride + position + i] = from[i * context.stride + d];
     }
-  }
-
-  static int64_t place_of(const Context& context, int64_t position) {
-    return context.blocks[position / context.block_size] * context.block_size +
-           position % context.block_size;
   }
 };
 
@@ -134,30 +129,33 @@ void weigh_values(const c10::BFloat16* values, int64_t stride, const uint32_t* w
   }
 }
 
-// `count` neighbouring queries of one head, the first at `position`, `stride` numbers apart; their
-// results go to `out`, `out_stride` apart. `context` tells what the last query sees; window: how
-// many positions back each sees, 0 for all. Tiles must have been shaped as whole.
-inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t count,
-                         int64_t position, const c10::BFloat16* keys, const TurnedValues& values,
-                         const Context& context, int64_t window, int64_t dim, PrefillRoom& room,
-                         c10::BFloat16* out, int64_t out_stride) {
-  asm volatile("" : : : "memory");  // tile loads do not tell the compiler what they read
+// `count` neighbouring queries of one head, the first at `position`, `stride` numbers apart.
+struct Queries {
+  const c10::BFloat16* numbers;
+  int64_t stride, count, position;
+};
+
+// Puts the queries into the room as tiles want them; those that a block lacks are zero.
+inline void gather(const Queries& queries, int64_t dim, PrefillRoom& room) {
   for (int64_t d = 0; d < dim / 2; ++d)
     for (int64_t n = 0; n < kQueries; ++n) {
       uint32_t pair = 0;
-      if (n < count) std::memcpy(&pair, query + n * stride + 2 * d, sizeof pair);
+      if (n < queries.count)
+        std::memcpy(&pair, queries.numbers + n * queries.stride + 2 * d, sizeof pair);
       room.queries[d * kQueries + n] = pair;
     }
-  asm volatile("" : : : "memory");
-  const int64_t seen = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
-  const int64_t first = seen / (2 * kKeys) * (2 * kKeys);  // where the passes over keys begin
-  const int64_t end = in_whole(context.end, kKeys), length = in_whole(end - first, 2 * kKeys);
+  asm volatile("" : : : "memory");  // tile loads do not tell the compiler what they read
+}
+
+// Scores of the gathered queries with the keys from position `first` on.
+inline void score_all(const c10::BFloat16* keys, const Context& context, int64_t first,
+                      int64_t dim, PrefillRoom& room) {
+  const int64_t end = in_whole(context.end, kKeys);
   const c10::BFloat16* tiles[4];
   for (int64_t key = first; key < end;) {
     const int64_t several = end - key >= 4 * kKeys ? 4 : 1;
     for (int64_t i = 0; i < several; ++i)
-      tiles[i] =
-          keys + TurnedValues::place_of(context, key + i * kKeys) * context.stride;
+      tiles[i] = keys + context.place_of(key + i * kKeys) * context.stride;
     float* to = room.scores.data() + (key - first) * kQueries;
     if (several == 4)
       score_keys<4>(tiles, context.stride, dim, room.queries.data(), to);
@@ -166,6 +164,13 @@ inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t cou
     key += several * kKeys;
   }
   asm volatile("" : : : "memory");
+}
+
+// Makes `length` rows of scores, the first of position `first`, into weights that are not yet
+// divided by their sum, which is returned for each query. Keys that a query does not see weigh
+// nothing, whatever lies there.
+inline Lanes weights_of_scores(const Context& context, int64_t position, int64_t first,
+                               int64_t length, int64_t window, PrefillRoom& room) {
   Integers own;  // each query's position
   for (int n = 0; n < kQueries; ++n) own[n] = static_cast<int32_t>(position + n);
   const Integers oldest = window > 0 ? own - static_cast<int32_t>(window) : own * 0 - 1;
@@ -197,6 +202,21 @@ inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t cou
     std::memcpy(room.weights.data() + i / 2 * kQueries, &pair, sizeof pair);
   }
   asm volatile("" : : : "memory");
+  return total;
+}
+
+// The queries' attention over one KV head; results go to `out`, `out_stride` apart. `context` tells
+// what the last query sees; window: how many positions back each sees, 0 for all. Tiles must have
+// been shaped as whole.
+inline void attend_block(const Queries& queries, const c10::BFloat16* keys,
+                         const TurnedValues& values, const Context& context, int64_t window,
+                         int64_t dim, PrefillRoom& room, c10::BFloat16* out, int64_t out_stride) {
+  const int64_t seen = window > 0 ? std::max<int64_t>(0, queries.position - window + 1) : 0;
+  const int64_t first = seen / (2 * kKeys) * (2 * kKeys);  // where the passes over keys begin
+  const int64_t length = in_whole(context.end - first, 2 * kKeys);
+  gather(queries, dim, room);
+  score_all(keys, context, first, dim, room);
+  const Lanes total = weights_of_scores(context, queries.position, first, length, window, room);
   const Lanes scale = 1.0f / total;
   alignas(64) float results[64 * kQueries];
   for (int64_t d = 0; d < dim;) {
@@ -210,7 +230,7 @@ inline void attend_block(const c10::BFloat16* query, int64_t stride, int64_t cou
     for (int64_t i = 0; i < size; ++i) {
       c10::BFloat16 column[kQueries];
       store(load(results + i * kQueries) * scale, column);
-      for (int64_t n = 0; n < count; ++n) out[n * out_stride + d + i] = column[n];
+      for (int64_t n = 0; n < queries.count; ++n) out[n * out_stride + d + i] = column[n];
     }
     d += size;
   }
