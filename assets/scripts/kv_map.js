@@ -127,9 +127,11 @@ export class KvMap {
     entries.push({ key: "cached", swatch: "kv-evict", name: cached, blocks: counts.cached });
     entries.push({ key: "free", swatch: "free", name: free, blocks: counts.free });
     this.legend.replaceChildren(...entries.map((entry) => this.#item(entry)));
+    const shown = new Set(entries.map(({ key }) => key));
+    for (const key of this.items.keys()) if (!shown.has(key)) this.items.delete(key);
   }
 
-  // Items are kept by key: focus and hover stay while the counts change.
+  // Items are kept by key while they are shown: focus and hover stay while the counts change.
   #item({ key, request, swatch, own, dot, name, blocks }) {
     let item = this.items.get(key);
     if (!item) {

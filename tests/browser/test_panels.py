@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import FakeServer
 from ui.words import CAPTIONS, DASH
 
 Show = Callable[..., Page]
@@ -142,6 +143,23 @@ def test_the_block_legend_counts_add_up_to_the_pool(show: Show) -> None:
     ]
     assert sum(counts) == 576
     assert any(entry.startswith("R7 you") for entry in entries)
+
+
+def test_the_block_legend_keeps_nothing_of_requests_that_are_gone(
+    show: Show, fake: FakeServer
+) -> None:
+    page = show("chat")
+    entries = page.locator(".ps-kv-legend .ps-legend-item")
+    expect(page.locator(".ps-kv-legend [data-request]").first).to_be_visible()
+    first = set(entries.evaluate_all("items => items.map((item) => item.dataset.request)"))
+    fake.control(seconds=60)
+    gone = """(first) => !first.every((n) =>
+      document.querySelector(`.ps-kv-legend [data-request="${n}"]`))"""
+    page.wait_for_function(gone, arg=[number for number in first if number])
+    kept = page.evaluate(
+        "[...phasescope.app.panels].find(({ constructor }) => constructor.name === 'KvMap').items.size"
+    )
+    assert kept == entries.count()
 
 
 def test_an_empty_pool_says_so(show: Show) -> None:
