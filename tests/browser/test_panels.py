@@ -156,10 +156,9 @@ def test_the_block_legend_keeps_nothing_of_requests_that_are_gone(
     gone = """(first) => !first.every((n) =>
       document.querySelector(`.ps-kv-legend [data-request="${n}"]`))"""
     page.wait_for_function(gone, arg=[number for number in first if number])
-    kept = page.evaluate(
-        "[...phasescope.app.panels].find(({ constructor }) => constructor.name === 'KvMap').items.size"
-    )
-    assert kept == entries.count()
+    kept = """[...phasescope.app.panels].find(({ constructor }) => constructor.name === "KvMap")
+      .items.size"""
+    assert page.evaluate(kept) == entries.count()
 
 
 def test_an_empty_pool_says_so(show: Show) -> None:
