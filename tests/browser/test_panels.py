@@ -125,6 +125,7 @@ def test_hovering_a_block_a_lane_and_a_legend_entry_points_at_one_request(show: 
     page.wait_for_function("phasescope.app.emphasis === null")
     page.wait_for_function(f"({FAINTEST})() > 200")
     page.keyboard.press("Escape")
+    expect(page.locator(".ps-drawer")).to_be_hidden()  # it lies over the rows
     row = page.locator(".ps-plot[data-view=parts] .barlayer .trace").nth(2).locator("path").nth(4)
     bar = row.bounding_box()
     middle = (bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2)
