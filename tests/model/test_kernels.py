@@ -50,25 +50,33 @@ def attention(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "dim"),
-    [(9, 3, 64), (8, 1, 64), (7, 1, 128), (5, 5, 64), (4, 2, 128), (6, 2, 20)],
+    [(9, 3, 64), (8, 1, 64), (7, 1, 128), (5, 5, 64), (4, 2, 128), (6, 2, 20)]
+    # More heads, or more heads a KV head, than go in one pass; some of two KV heads in one.
+    + [(32, 8, 96), (71, 1, 32), (36, 2, 64)],
 )
-@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (24, 0.0), (0, 5.0)])
+@pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (24, 0.0), (0, 5.0), (600, 0.0)])
 def test_attention_over_scattered_blocks(
     heads: int, kv_heads: int, dim: int, dtype: torch.dtype, window: int, softcap: float
 ) -> None:
+    """Contexts of one position to such as threads share among themselves."""
     generator = torch.Generator().manual_seed(heads + dim)
 
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(dtype)
 
-    lengths = [1, 16, 17, 100]
-    tables = [[5], [2], [7, 0], [9, 3, 8, 1, 6, 4, 10]]
+    lengths = [1, 16, 17, 100, 512, 1061]
+    counts = [-(-length // BLOCK_SIZE) for length in lengths]
+    num_blocks = sum(counts) + 2
+    tables = [
+        table.tolist()
+        for table in torch.randperm(num_blocks, generator=generator)[: sum(counts)].split(counts)
+    ]
     # What lies beyond a request's positions must not matter, whatever it is.
-    keys = torch.full((11 * BLOCK_SIZE, kv_heads, dim), math.nan, dtype=dtype)
+    keys = torch.full((num_blocks * BLOCK_SIZE, kv_heads, dim), math.nan, dtype=dtype)
     values = keys.clone()
-    query = random(6, heads, dim)
+    query = random(8, heads, dim)
     out = torch.full_like(query, 7.0)
-    rows = [4, 0, 5, 2]
+    rows = [4, 0, 5, 2, 7, 6]
     expected = []
     for row, length, table in zip(rows, lengths, tables, strict=True):
         places = torch.tensor(
@@ -76,7 +84,7 @@ def test_attention_over_scattered_blocks(
         )
         keys[places], values[places] = random(length, kv_heads, dim), random(length, kv_heads, dim)
         expected.append(attention(query[row], keys[places], values[places], 0.2, window, softcap))
-    starts = [0, 1, 2, 4]
+    starts = [sum(counts[:i]) for i in range(len(counts))]
     torch.ops.phasescope.decode_attention(
         query,
         keys,

@@ -45,11 +45,24 @@ inline void prefetch(const T* from, int64_t size) {
     __builtin_prefetch(bytes + i);
 }
 
+inline float greatest(const float* numbers, int64_t count) {
+  Lanes most = Lanes{} + numbers[0];
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Lanes some = load(numbers + i);
+    most = some > most ? some : most;
+  }
+  float peak = numbers[0];
+  for (int lane = 0; lane < kLanes; ++lane) peak = std::max(peak, most[lane]);
+  for (; i < count; ++i) peak = std::max(peak, numbers[i]);
+  return peak;
+}
+
 // Scores to weights in place, not yet divided by their sum, which is returned.
 inline float soften(float* scores, int64_t length, float softcap) {
   if (softcap > 0.0f)
     for (int64_t i = 0; i < length; ++i) scores[i] = softcap * std::tanh(scores[i] / softcap);
-  const float peak = *std::max_element(scores, scores + length);
+  const float peak = greatest(scores, length);
   Lanes sum = {};
   int64_t i = 0;
   for (; i + kLanes <= length; i += kLanes) {
@@ -109,102 +122,6 @@ void attend(const T* query, const T* keys, const T* values, const Context& conte
     for (int c = 0; c < CHUNKS; ++c) store(result[n][c] / total[n], out + n * dim + kLanes * c);
 }
 
-#if defined(__AVX512BF16__)
-
-// The same in bfloat16 with its own instruction, which adds two products at a time: of neighbouring
-// dimensions for the scores, of neighbouring positions for the values.
-template <int N, int CHUNKS>
-void attend_pairs(const c10::BFloat16* query, const c10::BFloat16* keys,
-                  const c10::BFloat16* values, const Context& context, float* scores,
-                  c10::BFloat16* out) {
-  constexpr int64_t dim = kLanes * CHUNKS, wide = 2 * kLanes;
-  constexpr int kWide = CHUNKS / 2;
-  const int64_t length = context.end - context.first, room = length + kLanes;
-  auto load_wide = [](const c10::BFloat16* from) { return _mm512_loadu_si512(from); };
-  __m512i q[N][kWide];
-  for (int n = 0; n < N; ++n)
-    for (int c = 0; c < kWide; ++c) q[n][c] = load_wide(query + n * dim + wide * c);
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t ahead) {
-    Lanes products[N][kLanes] = {};
-    for (int64_t j = 0; j < count; ++j) {
-      const c10::BFloat16* key = keys + (place + j) * context.stride;
-      prefetch(keys + (ahead + j) * context.stride, dim);
-      prefetch(values + (place + j) * context.stride, dim);  // for the second pass
-      __m512 product[N] = {};
-#pragma GCC unroll 8
-      for (int c = 0; c < kWide; ++c) {
-        const __m512i pairs = load_wide(key + wide * c);
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n)
-          product[n] = _mm512_dpbf16_ps(product[n], (__m512bh)q[n][c], (__m512bh)pairs);
-      }
-      for (int n = 0; n < N; ++n) products[n][j] = bits<Lanes>(product[n]);
-    }
-    for (int n = 0; n < N; ++n)
-      store(sums(products[n]) * context.scale, scores + n * room + index);
-  });
-  float total[N];
-  const c10::BFloat16* weights[N];
-  for (int n = 0; n < N; ++n) {
-    float* row = scores + n * room;
-    total[n] = soften(row, length, context.softcap);
-    // In place: what is written lies before what is read next.
-    c10::BFloat16* halves = reinterpret_cast<c10::BFloat16*>(row);
-    for (int64_t i = 0; i < length; i += kLanes) store(load(row + i), halves + i);
-    weights[n] = halves;
-  }
-  __m512 result[N][CHUNKS] = {};
-  for_each_tile(context, [&](int64_t index, int64_t place, int64_t count, int64_t) {
-    for (int64_t j = 0; j < count; j += 2) {
-      const bool both = j + 1 < count;
-      const c10::BFloat16* first = values + (place + j) * context.stride;
-      const c10::BFloat16* second = both ? first + context.stride : first;
-      __m512i weight[N];
-      for (int n = 0; n < N; ++n) {
-        uint32_t pair;
-        std::memcpy(&pair, weights[n] + index + j, sizeof pair);
-        weight[n] = _mm512_set1_epi32(static_cast<int>(both ? pair : pair & 0xffffu));
-      }
-#pragma GCC unroll 8
-      for (int c = 0; c < kWide; ++c) {
-        const __m512i a = load_wide(first + wide * c), b = load_wide(second + wide * c);
-        const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) {
-          result[n][2 * c] =
-              _mm512_dpbf16_ps(result[n][2 * c], (__m512bh)weight[n], (__m512bh)low);
-          result[n][2 * c + 1] =
-              _mm512_dpbf16_ps(result[n][2 * c + 1], (__m512bh)weight[n], (__m512bh)high);
-        }
-      }
-    }
-  });
-  // Of every eight dimensions the first four lie in the low half's lanes, the rest in the high's.
-  for (int n = 0; n < N; ++n)
-    for (int c = 0; c < kWide; ++c) {
-      const Lanes low = bits<Lanes>(result[n][2 * c]), high = bits<Lanes>(result[n][2 * c + 1]);
-      const Lanes front = __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6,
-                                                  7, 20, 21, 22, 23);
-      const Lanes back = __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13,
-                                                 14, 15, 28, 29, 30, 31);
-      store(front / total[n], out + n * dim + wide * c);
-      store(back / total[n], out + n * dim + wide * c + kLanes);
-    }
-}
-
-#endif
-
-// The best of these for T.
-template <typename T, int N, int CHUNKS>
-void attend_some(const T* query, const T* keys, const T* values, const Context& context,
-                 float* scores, T* out) {
-#if defined(__AVX512BF16__)
-  if constexpr (std::is_same_v<T, c10::BFloat16>)
-    return attend_pairs<N, CHUNKS>(query, keys, values, context, scores, out);
-#endif
-  attend<T, N, CHUNKS>(query, keys, values, context, scores, out);
-}
-
 // The same for one query and heads of any size; `scores` has room for `dim` numbers more.
 template <typename T>
 void attend_any(const T* query, const T* keys, const T* values, const Context& context,
@@ -242,13 +159,13 @@ void attend_group(const T* query, const T* keys, const T* values, const Context&
   constexpr int64_t dim = kLanes * CHUNKS;
   constexpr int width = CHUNKS <= 4 ? 4 : CHUNKS <= 8 ? 2 : 1;
   for (; group >= width; group -= width, query += width * dim, out += width * dim)
-    attend_some<T, width, CHUNKS>(query, keys, values, context, scores, out);
+    attend<T, width, CHUNKS>(query, keys, values, context, scores, out);
   if constexpr (width > 2)
-    if (group == 3) attend_some<T, 3, CHUNKS>(query, keys, values, context, scores, out);
+    if (group == 3) attend<T, 3, CHUNKS>(query, keys, values, context, scores, out);
   if constexpr (width > 2)
-    if (group == 2) attend_some<T, 2, CHUNKS>(query, keys, values, context, scores, out);
+    if (group == 2) attend<T, 2, CHUNKS>(query, keys, values, context, scores, out);
   if constexpr (width > 1)
-    if (group == 1) attend_some<T, 1, CHUNKS>(query, keys, values, context, scores, out);
+    if (group == 1) attend<T, 1, CHUNKS>(query, keys, values, context, scores, out);
 }
 
 // Numbers that `attend_head` needs for contexts of up to `longest` positions.

@@ -14,10 +14,11 @@
 #include <vector>
 
 #include "attention.h"
-#include "decoder.h"
+#include "layers.h"
 #include "elementwise.h"
 #include "lanes.h"
 #include "matmul.h"
+#include "step_attention.h"
 #include "team.h"
 #include "tensors.h"
 
@@ -26,9 +27,14 @@ namespace {
 using namespace phasescope;
 
 // Waking a thread costs some ten microseconds: about this many numbers of one pass are worth one,
-// and this many keys' and values' numbers of attention.
+// and as many as the second of attention's keys.
 constexpr int64_t kGrain = 32768;
 constexpr int64_t kContextGrain = 98304;
+
+template <typename T>
+Rows<T> rows_of(const T* data, int64_t size, int64_t width) {
+  return {const_cast<T*>(data), size / width, width};
+}
 
 // x [..., size], weight [size] -> the same shape.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -141,26 +147,20 @@ void decode_attention(const at::Tensor& query, const at::Tensor& keys, const at:
               "unsupported head sizes");
   TORCH_CHECK(out.sizes() == query.sizes() && values.sizes() == keys.sizes(),
               "results must have the queries' shape, and values the keys'");
-  const Sequences sequences = sequences_of(rows, at::ones_like(rows), lengths, starts, blocks,
-                                           block_size, query.size(0), keys.size(0));
-  const int64_t group = heads / kv_heads, items = sequences.count * kv_heads;
-  const int64_t elements = std::max<int64_t>(1, sequences.total * kv_heads * dim);
-  const int64_t grain = std::max<int64_t>(1, items * kContextGrain / elements);
+  const at::Tensor counts = at::ones_like(rows);
+  const Sequences sequences = sequences_of(rows, counts, lengths, starts, blocks, block_size,
+                                           query.size(0), keys.size(0));
+  const Heads all{heads, kv_heads, dim, static_cast<float>(scale), static_cast<float>(softcap)};
+  const int64_t grains = sequences.total * kv_heads * dim / kContextGrain;
+  const int threads = static_cast<int>(std::clamp<int64_t>(grains, 1, at::get_num_threads()));
   with_type(query, [&](auto kind) {
     using T = decltype(kind);
-    const T* q = query.const_data_ptr<T>();
-    const T* k = keys.const_data_ptr<T>();
-    const T* v = values.const_data_ptr<T>();
-    T* to = out.mutable_data_ptr<T>();
-    at::parallel_for(0, items, grain, [&](int64_t a, int64_t b) {
-      Numbers<float> scores(room_for_scores(sequences.longest, dim));
-      for (int64_t item = a; item < b; ++item) {
-        const int64_t r = item / kv_heads, h = item % kv_heads;
-        const Context context = sequences.context(r, 0, kv_heads * dim, scale, window, softcap);
-        const int64_t at = (sequences.rows[r] * heads + h * group) * dim;
-        attend_head(q + at, k + h * dim, v + h * dim, context, group, dim, scores.data(), to + at);
-      }
-    });
+    const Pool<T> pool{const_cast<T*>(keys.const_data_ptr<T>()),
+                       const_cast<T*>(values.const_data_ptr<T>()), window};
+    const Rows<T> from = rows_of(query.const_data_ptr<T>(), query.numel(), heads * dim);
+    const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), heads * dim);
+    Attention<T> attention(all, sequences, from, to, threads);
+    Team::run(threads, [&](Team& team, int thread) { attention.run(team, thread, pool); });
   });
 }
 
@@ -196,11 +196,6 @@ Weights<T> weights_of(const at::Tensor& panels, const at::Tensor& bias) {
           inputs};
 }
 
-template <typename T>
-Rows<T> rows_of(const T* data, int64_t size, int64_t width) {
-  return {const_cast<T*>(data), size / width, width};
-}
-
 // Calls f(x, weights) with a type whose products are ours.
 template <typename F>
 void with_weights(const at::Tensor& x, const at::Tensor& panels, const at::Tensor& bias, F&& f) {
@@ -231,7 +226,7 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& panels, const at::Tens
   at::Tensor out = empty_rows(x, panels.size(0) * kPanel);
   with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
     const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs);
-    Team::run([&](Team& team, int) { multiply_all(team, from, weights, to); });
+    Team::run(at::get_num_threads(), [&](Team& team, int) { multiply_all(team, from, weights, to); });
   });
   return out;
 }
@@ -243,7 +238,7 @@ void project_add(const at::Tensor& x, const at::Tensor& panels, const at::Tensor
   with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
     TORCH_CHECK(out.numel() == from.count * weights.outputs, "out does not fit the weights");
     const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs);
-    Team::run([&](Team& team, int) { multiply_add(team, from, weights, to); });
+    Team::run(at::get_num_threads(), [&](Team& team, int) { multiply_add(team, from, weights, to); });
   });
 }
 
@@ -252,7 +247,7 @@ at::Tensor project_gated(const at::Tensor& x, const at::Tensor& panels, const at
   at::Tensor out = empty_rows(x, panels.size(0) * kPanel / 2);
   with_weights(x, panels, bias, [&]<typename T>(Rows<T> from, const Weights<T>& weights) {
     const Rows<T> to = rows_of(out.mutable_data_ptr<T>(), out.numel(), weights.outputs / 2);
-    Team::run([&](Team& team, int) { multiply_gated(team, from, weights, to); });
+    Team::run(at::get_num_threads(), [&](Team& team, int) { multiply_gated(team, from, weights, to); });
   });
   return out;
 }
@@ -282,9 +277,7 @@ Layer<T> layer_of(const at::Tensor* part, at::Tensor keys, at::Tensor values, in
   layer.output_norm = norm_of<T>(part[kOutputNorm], layer.qkv.inputs, false);
   layer.query_norm = norm_of<T>(part[kQueryNorm], keys.size(2), true);
   layer.key_norm = norm_of<T>(part[kKeyNorm], keys.size(2), true);
-  layer.keys = keys.mutable_data_ptr<T>();
-  layer.values = values.mutable_data_ptr<T>();
-  layer.window = window;
+  layer.pool = {keys.mutable_data_ptr<T>(), values.mutable_data_ptr<T>(), window};
   return layer;
 }
 
@@ -293,22 +286,17 @@ template <typename T>
 Shape shape_of(const std::vector<Layer<T>>& layers, int64_t kv_heads, int64_t dim, double scale,
                at::ArrayRef<double> eps) {
   const Layer<T>& first = layers.front();
-  const Shape shape{first.qkv.inputs,
-                    first.output.inputs / dim,
-                    kv_heads,
-                    dim,
-                    first.down.inputs,
-                    static_cast<float>(scale),
-                    static_cast<float>(eps[0]),
-                    static_cast<float>(eps[1]),
-                    static_cast<float>(eps[2])};
+  const Heads heads{first.output.inputs / dim, kv_heads, dim, static_cast<float>(scale), 0.0f};
+  const Shape shape{first.qkv.inputs,           first.down.inputs,
+                    heads,                      static_cast<float>(eps[0]),
+                    static_cast<float>(eps[1]), static_cast<float>(eps[2])};
   for (const Layer<T>& layer : layers)
     TORCH_CHECK(
-        layer.qkv.inputs == shape.hidden && layer.qkv.outputs == shape.width() &&
-            layer.output.inputs == shape.heads * dim && layer.output.outputs == shape.hidden &&
+        layer.qkv.inputs == shape.hidden && layer.qkv.outputs == heads.width() &&
+            layer.output.inputs == heads.count * dim && layer.output.outputs == shape.hidden &&
             layer.gate_up.inputs == shape.hidden && layer.down.outputs == shape.hidden &&
             layer.gate_up.outputs == 2 * shape.intermediate &&
-            layer.down.inputs == shape.intermediate && shape.heads % kv_heads == 0,
+            layer.down.inputs == shape.intermediate && heads.count % kv_heads == 0,
         "the layers' weights do not fit each other");
   return shape;
 }

@@ -7,7 +7,6 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -18,12 +17,12 @@ namespace phasescope {
 
 class Team {
  public:
-  // Calls f(team, thread) on each of torch's threads, numbered from 0; returns when all are done.
+  // Calls f(team, thread) on up to `threads` threads, numbered from 0; returns when all are done.
   // f must not throw: the others would wait for it.
   template <typename F>
-  static void run(F&& f) {
+  static void run(int threads, F&& f) {
     Team team;
-#pragma omp parallel num_threads(at::get_num_threads())
+#pragma omp parallel num_threads(threads)
     {
 #pragma omp single
       team.size_ = omp_get_num_threads();
