@@ -162,6 +162,7 @@ def serve_recording(settings: Settings, path: Path) -> None:
 
 def launch(demo: gr.Blocks, settings: Settings, routes: Sequence[BaseRoute]) -> None:
     """Serve the page and the routes beside it on one port, from another thread."""
+    from ui.early_script import indicator_middleware
     from ui.page import THEME, css_text, head_html
     from ui.workload_form import MAX_UPLOAD_MEGABYTES
 
@@ -174,7 +175,7 @@ def launch(demo: gr.Blocks, settings: Settings, routes: Sequence[BaseRoute]) -> 
         theme=THEME,
         css=css_text(),
         head=head_html(),
-        app_kwargs={"routes": list(routes)},
+        app_kwargs={"routes": list(routes), "middleware": [indicator_middleware()]},
         ssr_mode=False,
         max_threads=MAX_THREADS,
         max_file_size=f"{MAX_UPLOAD_MEGABYTES}mb",

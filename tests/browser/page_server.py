@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 from engine.service import EngineService
 from ui import page
 from ui.admin_key import AdminKey
+from ui.early_script import indicator_middleware
 from ui.feed import Feed
 from ui.routes import routes
 
@@ -31,7 +32,7 @@ def launch(demo: gr.Blocks, port: int, routes: Sequence[BaseRoute]) -> None:
         theme=page.THEME,
         css=page.css_text(),
         head=page.head_html(),
-        app_kwargs={"routes": list(routes)},
+        app_kwargs={"routes": list(routes), "middleware": [indicator_middleware()]},
         ssr_mode=False,
         max_threads=100,
         run_history=False,

@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.chat_server import ChatServer
 
 Show = Callable[..., Page]
 LABEL = ".ps-timeline [data-role=label]"
@@ -147,3 +149,28 @@ def test_polling_never_overlaps_however_slow_the_server(show: Show) -> None:
         }"""
     )
     assert most == 1
+
+
+COUNT_FRAMES = """
+  window.framesAsked = 0;
+  const frame = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (callback) => { window.framesAsked += 1; return frame(callback); };
+"""
+
+
+def test_an_idle_page_does_not_ask_for_frames(browser: Browser, server: ChatServer) -> None:
+    """As Gradio's loading screen does for ever, at sixty a second, wherever it has been seen."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.add_init_script(COUNT_FRAMES)
+    page.goto(server.url)
+    page.wait_for_function("window.phasescope?.trace.version > 0")
+    asked = [0]
+    for _ in range(20):  # the loading screen's last movements take some seconds
+        page.wait_for_timeout(1_000)
+        asked.append(page.evaluate("framesAsked"))
+        if 0 < asked[-1] - asked[-2] < 15:
+            break
+    else:
+        raise AssertionError(f"frames asked for, after each second: {asked}")
+    context.close()

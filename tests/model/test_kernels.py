@@ -50,9 +50,11 @@ def attention(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("heads", "kv_heads", "dim"),
-    [(9, 3, 64), (8, 1, 64), (7, 1, 128), (5, 5, 64), (4, 2, 128), (6, 2, 20)]
-    # More heads, or more heads a KV head, than go in one pass; some of two KV heads in one.
-    + [(32, 8, 96), (71, 1, 32), (36, 2, 64)],
+    [
+        *((9, 3, 64), (8, 1, 64), (7, 1, 128), (5, 5, 64), (4, 2, 128), (6, 2, 20)),
+        # More heads, or more heads a KV head, than go in one pass; some of two KV heads in one.
+        *((32, 8, 96), (71, 1, 32), (36, 2, 64)),
+    ],
 )
 @pytest.mark.parametrize(("window", "softcap"), [(0, 0.0), (24, 0.0), (0, 5.0), (600, 0.0)])
 def test_attention_over_scattered_blocks(
