@@ -4,8 +4,8 @@ The clients are a process of their own, the pages a real browser's; page, API an
 process, as in the application. Visitors bring machines of their own: browsers and clients run on
 half of this machine's cores, and the engine, alone as well as with visitors, on the other half
 (``--together``: all on all cores, as on a laptop with a browser). Not a test: a busy machine is
-slow. Run it on Linux as ``python -m tests.browser.api_load --streams 64 --pages 4``; the status says
-whether it was without an error and at least 0.9.
+slow. Run it on Linux as ``python -m tests.browser.api_load --streams 64 --pages 4``; the status
+says whether it was without an error and at least 0.9.
 """
 
 from __future__ import annotations
