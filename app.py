@@ -163,10 +163,10 @@ def serve_recording(settings: Settings, path: Path) -> None:
 def launch(demo: gr.Blocks, settings: Settings, routes: Sequence[BaseRoute]) -> None:
     """Serve the page and the routes beside it on one port, from another thread."""
     from ui.early_script import indicator_middleware
-    from ui.page import THEME, css_text, head_html
+    from ui.page import THEME, css_text, head_html, queue_calmly
     from ui.workload_form import MAX_UPLOAD_MEGABYTES
 
-    demo.queue(max_size=None, default_concurrency_limit=None)
+    queue_calmly(demo)
     demo.launch(
         server_name=settings.host,
         server_port=settings.port,

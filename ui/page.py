@@ -78,6 +78,16 @@ def head_html() -> str:
     return f'<meta name="color-scheme" content="light dark">{modules}<style>{tokens}</style>'
 
 
+def queue_calmly(page: gr.Blocks) -> None:
+    """Switch on the page's queue of events, all of which may run at once.
+
+    Gradio looks into it a thousand times a second, which costs a tenth of a core and takes the
+    interpreter from the engine; a hundred times are soon enough for a person's click.
+    """
+    page.queue(max_size=None, default_concurrency_limit=None)
+    page._queue.sleep_when_free = 0.01
+
+
 Builder = Callable[[gr.Blocks, gr.Tabs], object]
 """Adds a tab of its own to the page; called once, inside the tabs."""
 

@@ -23,7 +23,7 @@ from ui.routes import routes
 
 def launch(demo: gr.Blocks, port: int, routes: Sequence[BaseRoute]) -> None:
     """Serve `demo` with its routes from another thread; the caller closes it."""
-    demo.queue(max_size=None, default_concurrency_limit=None)
+    page.queue_calmly(demo)
     demo.launch(
         server_name="127.0.0.1",
         server_port=port,
