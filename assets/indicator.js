@@ -6,7 +6,7 @@
   const BETWEEN_MILLISECONDS = 500;
   const frame = window.requestAnimationFrame.bind(window);
   window.requestAnimationFrame = (callback) => {
-    if (!new Error().stack.includes("/statustracker-")) return frame(callback);
+    if (!new Error().stack?.includes("/statustracker-")) return frame(callback);
     return setTimeout(() => frame(callback), BETWEEN_MILLISECONDS);
   };
 }

@@ -31,7 +31,7 @@ class EarlyScript:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI prescribes."""
-        if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] != "/":
+        if not _is_page(scope):
             return await self._app(scope, receive, send)
         start: Message = {}
         body = bytearray()
@@ -41,6 +41,8 @@ class EarlyScript:
             if message["type"] == "http.response.start":
                 start = message
                 return
+            if message["type"] != "http.response.body":
+                return await send(message)
             body.extend(message.get("body", b""))
             if message.get("more_body", False):
                 return
@@ -50,3 +52,11 @@ class EarlyScript:
             await send({"type": "http.response.body", "body": whole})
 
         await self._app(scope, receive, keep)
+
+
+def _is_page(scope: Scope) -> bool:
+    """A proxy may hand on the path below which it serves the page, or take it away."""
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return False
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) == "/"

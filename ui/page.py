@@ -85,7 +85,7 @@ def queue_calmly(page: gr.Blocks) -> None:
     interpreter from the engine; a hundred times are soon enough for a person's click.
     """
     page.queue(max_size=None, default_concurrency_limit=None)
-    page._queue.sleep_when_free = 0.01
+    page._queue.sleep_when_free = max(page._queue.sleep_when_free, 0.01)
 
 
 Builder = Callable[[gr.Blocks, gr.Tabs], object]

@@ -20,10 +20,11 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--together", action="store_true", help="everything on all cores")
     options = parser.parse_args(arguments)
     cores = host.affinity()
-    ours, theirs = (set(cores), set(cores)) if options.together else halves(cores)
+    ours, theirs = (set(cores), set(cores)) if options.together else halves(cores, siblings_of)
     context = multiprocessing.get_context("spawn")
     # Threads and processes run where the thread that starts them does.
     os.sched_setaffinity(0, theirs)
@@ -102,11 +103,29 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if not figures.errors and figures.ratio >= LEAST_RATIO else 1
 
 
-def halves(cores: Sequence[int]) -> tuple[set[int], set[int]]:
-    """The engine's and the visitors' cores. Raises PhaseScopeError where there is one for both."""
-    if len(cores) < 2:
+def halves(
+    cores: Sequence[int], siblings: Callable[[int], tuple[int, ...]]
+) -> tuple[set[int], set[int]]:
+    """The engine's and the visitors' processors, none of them on the same core.
+
+    Raises PhaseScopeError where there is one core for both.
+    """
+    together = sorted({siblings(core) for core in cores})
+    if len(together) < 2:
         raise PhaseScopeError("two cores are needed: one for the engine, one for its visitors")
-    return set(cores[: len(cores) // 2]), set(cores[len(cores) // 2 :])
+    half = len(together) // 2
+    ours, theirs = set[int]().union(*together[:half]), set[int]().union(*together[half:])
+    return ours & set(cores), theirs & set(cores)
+
+
+def siblings_of(processor: int) -> tuple[int, ...]:
+    """The processors that are threads of the same core, as far as the system tells."""
+    path = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+    try:
+        ranges = [part.split("-") for part in path.read_text().strip().split(",")]
+    except OSError:
+        return (processor,)
+    return tuple(i for ends in ranges for i in range(int(ends[0]), int(ends[-1]) + 1))
 
 
 def measure(

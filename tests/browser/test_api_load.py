@@ -36,10 +36,19 @@ def server() -> Iterator[ChatServer]:
 
 
 def test_visitors_have_cores_of_their_own() -> None:
-    assert halves((0, 1)) == ({0}, {1})
-    assert halves((2, 3, 4)) == ({2}, {3, 4})
-    with pytest.raises(PhaseScopeError, match="two cores are needed"):
-        halves((5,))
+    def alone(processor: int) -> tuple[int, ...]:
+        return (processor,)
+
+    def in_twos(processor: int) -> tuple[int, ...]:
+        return (processor % 2, processor % 2 + 2)
+
+    assert halves((0, 1), alone) == ({0}, {1})
+    assert halves((2, 3, 4), alone) == ({2}, {3, 4})
+    assert halves((0, 1, 2, 3), in_twos) == ({0, 2}, {1, 3})
+    assert halves((0, 1, 3), in_twos) == ({0}, {1, 3})
+    for cores, siblings in (((5,), alone), ((0, 2), in_twos)):
+        with pytest.raises(PhaseScopeError, match="two cores are needed"):
+            halves(cores, siblings)
     assert Figures(alone=[100.0, 110.0, 90.0], served=[45.0, 50.0, 92.0]).ratio == 0.5
 
 

@@ -8,17 +8,12 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.model.fusing import FusedLayer, fuse_layers
-from engine.model.kernels import load_kernels
 from engine.model.packing import PackedLinear
 from engine.model.probe import probe_decoding
 from engine.model.tuning import tune
 from tests.model.test_parity import FAMILIES
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _loaded() -> None:
-    if not load_kernels():
-        pytest.skip("no compiler is here to build the kernels with")
+pytestmark = pytest.mark.usefixtures("built_kernels")
 
 
 def make(family: str, dtype: torch.dtype = torch.float32, **changes: object) -> PreTrainedModel:

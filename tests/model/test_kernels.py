@@ -21,10 +21,7 @@ BLOCK_SIZE = 16
 DTYPES = [torch.float32, torch.bfloat16]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _loaded() -> None:
-    if not load_kernels():
-        pytest.skip("no compiler is here to build the kernels with")
+pytestmark = pytest.mark.usefixtures("built_kernels")
 
 
 def near(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from engine.model.kernels import has_tiles, load_kernels
+from engine.model.kernels import has_tiles
 from engine.model.paging import KVCache, PagedRows, SequenceRow, StepContext, spans_of
 from engine.model.probe import probe_decoding
 from engine.model.stacking import FusedStack, stack_layers
@@ -26,10 +26,7 @@ MIXES: list[Mix] = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _loaded() -> None:
-    if not load_kernels():
-        pytest.skip("no compiler is here to build the kernels with")
+pytestmark = pytest.mark.usefixtures("built_kernels")
 
 
 def stack(model: PreTrainedModel) -> bool:

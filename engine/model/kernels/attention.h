@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cmath>
-#include <utility>
-#include <vector>
 
 #include "lanes.h"
 #include "tensors.h"

@@ -136,8 +136,12 @@ inline void attend_span(const Pass& pass, const c10::BFloat16* queries, const c1
   std::fill_n(partial.sums.data(), pass.count * pass.dim, 0.0f);
   const int64_t visible = std::max(begin, context.first);
   context.end = std::min(end, context.end);
+  if (visible >= context.end) {
+    partial.softmax = nothing_seen();
+    return;
+  }
   const int64_t first = visible / (2 * kKeys) * (2 * kKeys);  // where the passes over keys begin
-  const int64_t length = std::max<int64_t>(0, in_whole(context.end - first, 2 * kKeys));
+  const int64_t length = in_whole(context.end - first, 2 * kKeys);
   const int64_t before = pass.first_kv() * pass.dim;
   spread(pass, queries, room);
   score_all<kAhead>(keys + before, context, first, pass.width(), room);

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "attention.h"
-#include "layers.h"
 #include "elementwise.h"
 #include "lanes.h"
+#include "layers.h"
 #include "matmul.h"
 #include "step_attention.h"
 #include "team.h"
@@ -173,7 +173,7 @@ bool has_tiles() {
 #endif
 }
 
-// Whether prompts' attention runs on tiles.
+// Whether attention runs on tiles, where scores are not capped.
 bool fills_tiles_op(int64_t dim, int64_t block_size) {
 #if PHASESCOPE_AMX
   return may_use_tiles() && fills_tiles(dim, block_size);

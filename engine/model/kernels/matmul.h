@@ -8,7 +8,8 @@
 
 #include <cstdint>
 
-#if defined(__AMX_BF16__) && defined(__linux__)
+// Some virtual machines pass on the tiles without the instructions that go with them.
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__linux__)
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>

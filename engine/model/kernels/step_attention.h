@@ -1,7 +1,7 @@
 // Attention of all of a step's tokens, whatever mix of prompts and single tokens it has.
 //
-// On the processor's tiles where they can be used; where not, each token goes alone, one KV head
-// after the other.
+// On the processor's tiles where they can be used; where not, each token and KV head is a piece of
+// work of its own.
 
 #pragma once
 

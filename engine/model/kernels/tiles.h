@@ -6,7 +6,6 @@
 #pragma once
 
 #include <limits>
-#include <vector>
 
 #include "attention.h"
 #include "lanes.h"
@@ -113,12 +112,18 @@ struct Softmax {
   Lanes peak, total;  // a query a lane: its highest score, and the sum of its weights
 };
 
+inline Softmax nothing_seen() {
+  const Softmax none{Lanes{} - std::numeric_limits<float>::max(), {}};
+  return none;
+}
+
 // Makes `length` rows of scores, the first of position `first`, into weights that are not yet
-// divided by their sum. Keys that a query does not see weigh nothing, whatever lies there.
+// divided by their sum. Keys that a query does not see weigh nothing, whatever lies there; values
+// of theirs must still be numbers, as a request's earlier ones are.
 inline Softmax weights_of_scores(const Context& context, const Sight& sight, int64_t first,
                                  int64_t length, TileRoom& room) {
   const Lanes nothing = Lanes{} - std::numeric_limits<float>::infinity();
-  Softmax result{Lanes{} - std::numeric_limits<float>::max(), {}};
+  Softmax result = nothing_seen();
   for (int64_t i = 0; i < length; ++i) {
     float* at = room.scores.data() + i * kQueries;
     const int32_t key = static_cast<int32_t>(first + i);
