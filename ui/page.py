@@ -81,7 +81,7 @@ def head_html() -> str:
 def queue_calmly(page: gr.Blocks) -> None:
     """Switch on the page's queue of events, all of which may run at once.
 
-    Gradio looks into it a thousand times a second, which costs a tenth of a core and takes the
+    Gradio looks into it a thousand times a second, which costs 7 % of a core and takes the
     interpreter from the engine; a hundred times are soon enough for a person's click.
     """
     page.queue(max_size=None, default_concurrency_limit=None)
