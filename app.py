@@ -16,11 +16,6 @@ from engine import environment
 from engine.settings import Settings, names_in, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import gradio as gr
-    from starlette.routing import BaseRoute
-
     from engine.contracts import EngineParts, Report
 
 # After each queued event Gradio would make a table of up to 10,000 earlier ones.
@@ -29,7 +24,6 @@ GRADIO_ENVIRONMENT = {
     "GRADIO_ANALYTICS_MAX_EVENTS": "1",
     "GRADIO_ANALYTICS_CACHE_FREQUENCY": "1000000000",
 }
-MAX_THREADS = 200
 
 
 def prepare_environment(settings: Settings) -> None:
@@ -83,6 +77,7 @@ def serve(settings: Settings) -> None:
     from ui.page import build_page
     from ui.routes import routes
     from ui.sampling_defaults import SamplingDefaults
+    from ui.serving import serve_page
     from ui.settings_panel import build_settings
     from ui.workload import build_workload
 
@@ -116,9 +111,10 @@ def serve(settings: Settings) -> None:
             build_learn(desk, admin_key),
         ],
     )
-    launch(
+    serve_page(
         demo,
-        settings,
+        settings.host,
+        settings.port,
         [
             *routes(service, feed, admin_key),
             *result_routes(desk.store),
@@ -147,6 +143,7 @@ def serve_recording(settings: Settings, path: Path) -> None:
     from ui.recording_routes import recording_routes
     from ui.replay import ReplayFeed, ReplayService, load_recording
     from ui.routes import routes
+    from ui.serving import serve_page
 
     try:
         document = load_recording(path)
@@ -155,34 +152,10 @@ def serve_recording(settings: Settings, path: Path) -> None:
     service, feed = ReplayService(), ReplayFeed(document)
     demo = build_page(lambda: build_chat(service, epoch=feed.epoch))
     # The first route that matches answers: what is saved here is the recording itself.
-    launch(demo, settings, [*recording_routes(lambda: document), *routes(service, feed)])
+    beside = [*recording_routes(lambda: document), *routes(service, feed)]
+    serve_page(demo, settings.host, settings.port, beside)
     say_address(settings)
     demo.block_thread()
-
-
-def launch(demo: gr.Blocks, settings: Settings, routes: Sequence[BaseRoute]) -> None:
-    """Serve the page and the routes beside it on one port, from another thread."""
-    from ui.early_script import indicator_middleware
-    from ui.page import THEME, css_text, head_html, queue_calmly
-    from ui.workload_form import MAX_UPLOAD_MEGABYTES
-
-    queue_calmly(demo)
-    demo.launch(
-        server_name=settings.host,
-        server_port=settings.port,
-        prevent_thread_lock=True,
-        quiet=True,
-        theme=THEME,
-        css=css_text(),
-        head=head_html(),
-        app_kwargs={"routes": list(routes), "middleware": [indicator_middleware()]},
-        ssr_mode=False,
-        max_threads=MAX_THREADS,
-        max_file_size=f"{MAX_UPLOAD_MEGABYTES}mb",
-        state_session_capacity=200,
-        run_history=False,
-        footer_links=[],
-    )
 
 
 def say_address(settings: Settings) -> None:

@@ -19,9 +19,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tests.browser.fake_feed import Simulation, chat_hour, crowd
-from tests.browser.page_server import launch
 from ui import page as ui_page
 from ui.recording_routes import RECORDINGS_FOLDER
+from ui.serving import serve_page
 
 SCENARIOS: dict[str, Callable[[], Simulation]] = {
     "empty": lambda: Simulation([]),
@@ -133,7 +133,7 @@ def sample_chat() -> None:
 def serve(feed: FakeFeed, port: int, *, block: bool = False) -> gr.Blocks:
     """Launch the page over ``feed`` on ``port``; the caller closes the returned Blocks."""
     demo = ui_page.build_page(sample_chat)
-    launch(demo, port, feed.routes())
+    serve_page(demo, "127.0.0.1", port, feed.routes())
     if block:
         demo.block_thread()
     return demo

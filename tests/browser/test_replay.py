@@ -15,13 +15,13 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, FilePayload, Page, Request, expect
 
 from tests.browser.conftest import free_port
-from tests.browser.page_server import launch
 from tests.ui.bad_recordings import BROKEN_FILES, DAMAGES, sound
 from ui import page as ui_page
 from ui.chat import build_chat
 from ui.recording_routes import RECORDINGS_FOLDER, recording_routes
 from ui.replay import ReplayFeed, ReplayService, load_recording
 from ui.routes import routes
+from ui.serving import serve_page
 from ui.words_replay import REPLAY
 
 Show = Callable[..., Page]
@@ -189,7 +189,8 @@ def replay_url(browser: Browser) -> Iterator[str]:
     document = load_recording(FILE)
     service, feed, port = ReplayService(), ReplayFeed(document), free_port()
     demo = ui_page.build_page(lambda: build_chat(service, epoch=feed.epoch))
-    launch(demo, port, [*recording_routes(lambda: document), *routes(service, feed)])
+    beside = [*recording_routes(lambda: document), *routes(service, feed)]
+    serve_page(demo, "127.0.0.1", port, beside)
     yield f"http://127.0.0.1:{port}/"
     demo.close(verbose=False)
 
